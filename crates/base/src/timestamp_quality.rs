@@ -17,6 +17,12 @@ impl TimestampMethods {
         if bits >> TimestampMethod::COUNT == 0 { Some(Self(bits)) } else { None }
     }
 
+    /// The set with this bitmap, in which the bits of numbers without a method stand for [`TimestampMethod::Unknown`].
+    pub const fn from_any_bits(bits: u16) -> Self {
+        let defined = bits & ((1 << TimestampMethod::COUNT) - 1);
+        Self(if defined == bits { bits } else { defined | 1 << TimestampMethod::Unknown as u8 })
+    }
+
     /// The bitmap.
     pub const fn bits(self) -> u16 {
         self.0
@@ -182,6 +188,9 @@ mod tests {
         assert_eq!(set.iter().map(TimestampMethod::name).collect::<Vec<_>>(), ["poll", "wdts"]);
         assert_eq!(TimestampMethods::from_bits(set.bits()), Some(set));
         assert_eq!(TimestampMethods::from_bits(1 << TimestampMethod::COUNT), None);
+        let with_unknown = [TimestampMethod::Unknown, TimestampMethod::Poll].into_iter().collect();
+        assert_eq!(TimestampMethods::from_any_bits(1 << TimestampMethod::COUNT | 2), with_unknown);
+        assert_eq!(TimestampMethods::from_any_bits(set.bits()), set);
         assert!(TimestampMethods::NONE.is_empty() && TimestampMethods::NONE.iter().next().is_none());
     }
 

@@ -52,7 +52,9 @@ pub use timestamps::XdpTimestamps;
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::contract::ethernet;
-use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
+use crate::{
+    AHEAD_MAX, Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource,
+};
 use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
@@ -386,6 +388,25 @@ impl AfXdp {
             // Frames that arrive from now on belong to the next batch.
             budget = self.lengths.len();
         }
+        let mut frames = 0;
+        if sink.needs_ahead() {
+            while frames < budget {
+                let most = AHEAD_MAX.min(budget - frames);
+                self.receiver.look_ahead(most, |bytes| sink.ahead(&Frame::new(bytes)));
+                match self.deliver(most, sink) {
+                    0 => break,
+                    delivered => frames += delivered,
+                }
+            }
+        } else {
+            frames = self.deliver(budget, sink);
+        }
+        self.delivered += frames as u64;
+        frames
+    }
+
+    /// Passes up to `budget` frames in the receive ring to the sink and returns their number.
+    fn deliver<S: FrameSink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let Self { receiver, assembly, kept_metadata, kept_bytes, wire_max, stamp_clock, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
@@ -403,7 +424,6 @@ impl AfXdp {
                 Some(clock) => sink.take(&Frame { stamp: clock.read(metadata), ..frame }),
             }
         });
-        self.delivered += frames as u64;
         frames
     }
 

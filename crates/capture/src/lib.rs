@@ -21,6 +21,5 @@ pub mod tpacket;
 
 pub use any::AnySource;
 pub use contract::{Counts, Frame, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource, VlanTag};
-
-pub use frame_sink::{EachFrame, FoundFrames, FrameSink};
+pub use frame_sink::{AHEAD_MAX, EachFrame, FoundFrames, FrameSink};
 pub use nic_time::NicTime;

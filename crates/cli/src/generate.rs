@@ -68,7 +68,8 @@ pub struct GenArgs {
     #[arg(long, value_enum, default_value_t = trains::Timing::Auto, conflicts_with = "write")]
     pub launch: trains::Timing,
     /// Queue to send on (AF_XDP)
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535),
+          conflicts_with = "write")]
     pub queue: u16,
     /// Processor to send from
     #[arg(long, value_name = "N", value_parser = base::units::whole::<usize>(0..=4096))]
@@ -89,6 +90,9 @@ pub enum SendMethod {
     AfXdp,
 }
 
+/// The message for `--truth` with other traffic than conversations.
+const TRUTH_OF_TCP: &str = "--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp --truth x.json";
+
 /// Runs the verb; returns `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     if let Some(cpu) = args.cpu {
@@ -104,7 +108,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         return synthetic::run(args);
     }
     if args.truth.is_some() {
-        return Err(Failure::Said("--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp".into()));
+        return Err(Failure::Said(TRUTH_OF_TCP.into()));
     }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
@@ -176,8 +180,8 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     }
     let (mut out, fail) = open_capture(path, force)?;
     let mut traffic = Traffic::new(spec);
-    let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());
     let (first, mut sent) = (sys::clock::realtime(), Sent::default());
+    let mut pacer = r#gen::Pacer::new(spec.rate, first);
     let mut frame = vec![0; traffic.max_len()];
     let end = spec.duration.map_or(base::Timestamp::MAX, |d| first.after(d));
     while !stop.load(Ordering::Relaxed) && sent.made < spec.packets.unwrap_or(u64::MAX) {

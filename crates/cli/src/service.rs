@@ -161,6 +161,7 @@ mod tests {
             timestamp_methods: std::collections::BTreeMap::new(),
             nic_clock: None,
             timestamp_deviation_nanos: 0,
+            duplicates: None,
             recorder: Some(recorder),
         };
         Report {

@@ -3,7 +3,7 @@
 
 use super::groups::Group;
 use super::raw_value::RawValue;
-use super::value::{Age, Count, DuplicateMode, IdleOf, Keep, Setting, Size, SourceKind};
+use super::value::{Age, Count, DuplicateMode, DuplicateTable, IdleOf, Keep, Setting, Size, SourceKind};
 use super::value_error::ValueError;
 use crate::units::{CpuList, Mode};
 use duplicates::Classes;
@@ -142,7 +142,14 @@ sections! {
         duplicate_window: Duration = duplicates::settings::WINDOW, Start;
         /// Longest time between two equal packets without identification that are duplicates; 0s excludes them.
         duplicate_repeat_window: Duration = Duration::ZERO, Start;
-        /// Packets that the table of duplicates of each queue holds; each needs about 170 bytes of memory.
+        /// Packets with which a packet is compared: those of its queue, those of its interface, or those of all
+        /// interfaces of this run, for example of both mirrors of a link. interface and all share a table between the
+        /// capture threads.
+        duplicate_table: DuplicateTable = DuplicateTable::Queue, Start;
+        /// Equal packets of different interfaces are duplicates, also without identification: each interface gets at
+        /// most one copy of a packet, as from the mirrors of both ends of a link. Needs duplicate_table = "all".
+        duplicate_mirrored_interfaces: bool = false, Start;
+        /// Packets that a table of duplicates holds; each needs about 170 bytes of memory.
         duplicate_records: Count = Count(duplicates::settings::RECORDS as u64), Start;
         /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;

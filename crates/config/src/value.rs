@@ -356,6 +356,43 @@ impl DuplicateMode {
     }
 }
 
+/// The packets with which a packet is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateTable {
+    /// The packets of its queue.
+    Queue,
+    /// The packets of its interface.
+    Interface,
+    /// The packets of all interfaces.
+    All,
+}
+
+impl DuplicateTable {
+    const ALL: [Self; 3] = [Self::Queue, Self::Interface, Self::All];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Interface => "interface",
+            Self::All => "all",
+        }
+    }
+}
+
+impl Setting for DuplicateTable {
+    const KIND: &'static str = "queue, interface or all";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let text = given.text()?;
+        let table = Self::ALL.into_iter().find(|table| table.name() == text);
+        table.ok_or_else(|| ValueError::Type { given: given.clone(), expected: "one of queue, interface or all" })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
 impl Setting for DuplicateMode {
     const KIND: &'static str = "off, mark or drop";
 
@@ -452,6 +489,7 @@ mod tests {
             TimestampSetting::read(&text("ptp")).expect_err("no method"),
             <SwitchTimestamps as Setting>::read(&text("arista")).expect_err("no format"),
             DuplicateMode::read(&text("on")).expect_err("no mode"),
+            DuplicateTable::read(&text("link")).expect_err("no table"),
             Classes::read(&text("routing,natt")).expect_err("no classes"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),
             Vec::<Count>::read(&text("1,x")).expect_err("no count"),

@@ -107,12 +107,18 @@ impl Analyser {
         }
     }
 
+    /// Changes the description of the clock that makes the arrival times. The report uses the last description, so the
+    /// caller passes the worst state that the clock had.
+    pub const fn set_receiver(&mut self, receiver: ReceiverClock) {
+        self.receiver = receiver;
+    }
+
     /// Adds a packet. The caller adds packets in order of arrival. `error` is the error estimate of the sender's clock
     /// at the departure of the packet.
     pub fn add(&mut self, arrival: &Arrival, error: ErrorEstimate) -> PacketResult {
         self.sender = Some(self.sender.map_or(error, |before| worse(before, error)));
         let delay = difference(arrival.arrival, arrival.departure);
-        let kind = match self.order.add(arrival.sequence, arrival.arrival) {
+        let kind = match self.order.add(arrival.sequence, arrival.arrival, arrival.bytes) {
             Place::InOrder => ArrivalKind::InOrder,
             Place::Reordered(extent) => ArrivalKind::Reordered(extent),
             Place::Duplicate => return PacketResult { kind: ArrivalKind::Duplicate, delay, variation: None },
@@ -136,6 +142,7 @@ impl Analyser {
         Report {
             sequence: self.order.counts(),
             reordering: self.order.reordering(),
+            reordering_detail: self.order.detail().clone(),
             delay: self.delay.clone(),
             variation: self.variation.clone(),
             clocks: ClockRelation::of(self.sender, self.receiver),

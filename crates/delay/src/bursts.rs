@@ -23,7 +23,8 @@ pub const OPEN_BURSTS: usize = 64;
 pub struct BurstReport {
     /// Bursts of which all packets arrived once and in order.
     pub complete: u64,
-    /// Bursts with lost or reordered packets. A burst of which no packet arrived is not counted.
+    /// Bursts with lost or reordered packets, from the lowest to the highest burst of which a packet arrived. A burst of
+    /// which no packet arrived counts if it lies between these bursts.
     pub incomplete: u64,
     /// Complete bursts of several packets whose first and last packet have the same arrival time. Their bandwidth is
     /// unknown.
@@ -59,6 +60,8 @@ pub struct Bursts {
     /// Train and burst number of the highest burst that was closed. Later packets of this burst, and of lower bursts
     /// that are not open, are ignored.
     closed: Option<(u32, u32)>,
+    /// The lowest and the highest number of a burst, counted over all trains.
+    numbers: Option<(u64, u64)>,
     report: BurstReport,
 }
 
@@ -66,6 +69,10 @@ impl Bursts {
     /// Adds a packet. The caller adds only the first copy of each packet.
     pub fn add(&mut self, arrival: &Arrival) {
         let name = (arrival.train, arrival.burst);
+        // All bursts of a session have one size, and the packets of a session are numbered without gaps.
+        let first = arrival.sequence.saturating_sub(u64::from(arrival.index));
+        let number = first / u64::from(arrival.burst_size.max(1));
+        self.numbers = Some(self.numbers.map_or((number, number), |(low, high)| (low.min(number), high.max(number))));
         let times = (arrival.departure.nanos(), arrival.arrival.nanos());
         if let Some(burst) = self.open.iter_mut().rev().find(|burst| (burst.train, burst.burst) == name) {
             burst.is_in_order &= arrival.index == burst.received && arrival.burst_size == burst.size;
@@ -114,6 +121,9 @@ impl Bursts {
     pub fn report(&self) -> BurstReport {
         let mut report = self.report.clone();
         self.open.iter().for_each(|burst| report.count(burst));
+        // The bursts of which no packet arrived, or of which packets arrived only after a later burst was closed.
+        let all = self.numbers.map_or(0, |(low, high)| (high - low).saturating_add(1));
+        report.incomplete = report.incomplete.max(all.saturating_sub(report.complete));
         report
     }
 }
@@ -200,6 +210,17 @@ mod tests {
             "late packets do not complete a burst that was closed at the limit"
         );
         assert!(bursts.open.len() <= OPEN_BURSTS);
+    }
+
+    #[test]
+    fn a_burst_that_was_lost_completely_or_came_too_late_is_incomplete() {
+        let mut bursts = Bursts::default();
+        for burst in [3, 4, 6, 5, 9] {
+            (0..5).for_each(|i| bursts.add(&arrival(burst, i, u64::from(i) * 8000)));
+        }
+        // Burst 5 came after burst 6 was closed, and bursts 7 and 8 were lost.
+        let report = bursts.report();
+        assert_eq!((report.complete, report.incomplete), (4, 3));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod analyser;
 mod bursts;
 mod clocks;
 mod order;
+mod reordering_detail;
 mod report;
 mod sample;
 mod skew;
@@ -26,8 +27,9 @@ mod variation;
 
 pub use analyser::{Analyser, Arrival, ArrivalKind, PacketResult};
 pub use bursts::{BurstReport, OPEN_BURSTS};
-pub use clocks::{ClockRelation, ReceiverClock};
+pub use clocks::{ClockRelation, ReceiverClock, worse};
 pub use order::{DEGREE_MAX, Reordering, SequenceReport, WINDOW};
+pub use reordering_detail::{N_REORDERED, ReorderingDetail, RunReport};
 pub use report::{DriftFree, Report};
 pub use sample::SAMPLE;
 pub use skew::{HULL_MAX, Skew};

@@ -1,6 +1,6 @@
 //! The results of an analysis, and the errors of the results.
 
-use crate::{BurstReport, ClockRelation, Reordering, SequenceReport, Skew};
+use crate::{BurstReport, ClockRelation, Reordering, ReorderingDetail, SequenceReport, Skew};
 use base::{Distribution, Timestamp};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ pub struct Report {
     pub sequence: SequenceReport,
     /// The reordering of packets.
     pub reordering: Reordering,
+    /// The distributions of the reordering metrics.
+    pub reordering_detail: ReorderingDetail,
     /// Arrival minus departure of the first copies, in nanoseconds. If the offset of the clocks is unknown, only
     /// differences between these values are meaningful.
     pub delay: Distribution,

@@ -6,6 +6,7 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
+use crate::prepared::Prefetcher;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -21,7 +22,7 @@ const UNIT: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Bucket {
+pub(crate) struct Bucket {
     tags: [u32; WAYS],
     numbers: [u32; WAYS],
 }
@@ -138,9 +139,11 @@ impl<H: Hints> Table<H> {
         key as usize & (self.buckets.len() - 1)
     }
 
+    /// See [`Prefetcher`].
     #[inline(always)]
-    pub fn prefetch(&self, key: u64) {
-        self.hints.fetch(&self.buckets[self.bucket(key)]);
+    pub fn prefetcher(&self) -> Prefetcher<H> {
+        let (buckets, mask) = (self.buckets.as_ptr().addr(), self.buckets.len() as u64 - 1);
+        Prefetcher { buckets, mask, hints: self.hints }
     }
 
     /// The entries of a key whose records still exist, newest first, from this place in the bucket on.
@@ -216,10 +219,10 @@ impl<H: Hints> Table<H> {
         overwritten
     }
 
-    /// Makes the record of the last packet unusable: no packet has its hashes.
-    pub fn forget_last(&mut self) {
-        let last = self.slot.checked_sub(1).unwrap_or(self.records - 1);
-        if let Some(head) = self.heads.get_mut(last) {
+    /// Makes the record of a packet unusable, if it still exists: no packet has its hashes.
+    pub fn forget(&mut self, number: u64) {
+        let slot = self.next.checked_sub(number).and_then(|age| self.slot_of(age));
+        if let Some(head) = slot.and_then(|slot| self.heads.get_mut(slot)) {
             (head.key, head.body) = (!head.key, 0);
         }
     }

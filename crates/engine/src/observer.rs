@@ -176,6 +176,7 @@ impl Observer {
                     .collect(),
                 nic_clock: status.nic_clock.map(Into::into),
                 timestamp_deviation_nanos: status.timestamp_deviation.as_nanos() as u64,
+                duplicates: status.duplicates.clone(),
                 recorder,
             });
         }

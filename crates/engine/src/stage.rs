@@ -77,6 +77,19 @@ impl FrameSink for Stage<'_> {
         }
     }
 
+    /// Packets are prepared for the detection of duplicates if all of them are compared.
+    #[inline]
+    fn needs_ahead(&self) -> bool {
+        self.duplicates.is_some() && self.filter.is_none() && self.program.is_none()
+    }
+
+    #[inline]
+    fn ahead(&mut self, frame: &Frame<'_>) {
+        if let Some(duplicates) = &mut self.duplicates {
+            duplicates.ahead(compared(frame.bytes, frame.wire_len, Timestamp::ZERO, self.link_type));
+        }
+    }
+
     #[inline]
     fn take(&mut self, frame: &Frame<'_>) {
         self.process(frame);

@@ -250,6 +250,9 @@ impl Worker {
         };
         let duration = self.settings.duration;
         let wait = if self.settings.spin { Duration::ZERO } else { WAIT };
+        if let Some(duplicates) = &mut self.settings.duplicates {
+            duplicates.begin_poll();
+        }
         let mut stage = Stage {
             producer: &mut self.producer,
             program: self.settings.program.as_mut(),
@@ -568,6 +571,7 @@ impl Worker {
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);
+        s.duplicates = self.settings.duplicates.as_ref().map(QueueDuplicates::report);
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }

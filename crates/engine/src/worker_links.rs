@@ -1,6 +1,7 @@
 //! The channels and shared values through which an engine thread communicates with the rest of the capture.
 
 use crate::recording::RecorderLink;
+use crate::report::DuplicateReport;
 use base::{Ledger, Tally, TimestampMethod};
 use interface_program::QueueOutcomes;
 use ring::Producer;
@@ -51,6 +52,8 @@ pub struct WorkerStatus {
     pub cpu: Duration,
     /// Number of frames read from the source since it was opened.
     pub frames: u64,
+    /// The counters of the detection of duplicates, if it is on.
+    pub duplicates: Option<DuplicateReport>,
     /// The counters of the interface's program.
     pub program: QueueOutcomes,
     /// The warnings of this thread, in order.

@@ -10,7 +10,7 @@
 
 use crate::distribution::Distribution;
 use crate::tcp_endpoint::{Actions, Endpoint, Segment, Timer};
-use crate::tcp_frame::{HEADERS, TcpFrame, flag};
+use crate::tcp_frame::{HEADERS, SYN_OPTIONS, TcpFrame, flag};
 use base::Prng;
 use base::hash::mix64;
 use std::cmp::{Ordering, Reverse};
@@ -96,6 +96,8 @@ pub struct ConversationTruth {
     pub lost_after: [u64; 2],
     /// True if an endpoint reset the connection after too many timeouts in a row.
     pub is_reset: bool,
+    /// True if the conversation has ended; false if the traffic ended during the conversation.
+    pub is_complete: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -109,6 +111,8 @@ struct Connection {
     /// For each endpoint, the time at which its access line has sent all segments so far.
     line_free: [u64; 2],
     packet_ids: [u16; 2],
+    /// The largest payload of a segment, which the SYN of both endpoints states.
+    mss: u16,
     /// For each direction, the first positions of the segments that the observer saw; in `seen_end`, the highest end of
     /// a segment that the observer saw.
     seen: [BTreeSet<u64>; 2],
@@ -179,28 +183,41 @@ impl Conversations {
         };
         for client in 0..spec.clients {
             let think = all.spec.think.sample(&mut all.prng) * all.prng.unit();
-            all.schedule(think as u64, client, 0, Event::Open);
+            all.schedule(0, think.round() as u64, client, 0, Event::Open);
         }
         all
     }
 
     /// Length of the longest frame in bytes.
     pub fn max_len(&self) -> usize {
-        HEADERS + usize::from(self.spec.segment).max(6)
+        HEADERS + usize::from(self.spec.segment).max(SYN_OPTIONS)
     }
 
-    /// The truths of the conversations that ended since the last call.
+    /// The truths of the conversations that ended since the last call. The caller must call this function often, because
+    /// the truths are kept until then.
     pub fn take_ended(&mut self) -> Vec<ConversationTruth> {
         std::mem::take(&mut self.ended)
     }
 
+    /// Ends all open conversations, and returns the truths of those of which the observer saw a frame, by their number.
+    pub fn take_open(&mut self) -> Vec<ConversationTruth> {
+        self.events.clear();
+        let open = self.connections.iter_mut().filter_map(Option::take);
+        let mut truths: Vec<ConversationTruth> = open.map(|connection| connection.truth).collect();
+        truths.retain(|truth| truth.packets != [0; 2]);
+        truths.sort_by_key(|truth| truth.id);
+        truths
+    }
+
     /// Writes the next frame into `buf`, and returns the time at which the observer sees it, in nanoseconds, and its
-    /// length. `None` after the end of all conversations.
+    /// length. `None` after the end of all conversations, or if the observer sees the next frame at the time `end` or
+    /// later; such a frame is not in the truth.
     ///
     /// # Panics
     /// If `buf` is shorter than [`Conversations::max_len`].
-    pub fn next(&mut self, buf: &mut [u8]) -> Option<(u64, usize)> {
-        while let Some(Reverse(Scheduled { time, client, id, event, .. })) = self.events.pop() {
+    pub fn next(&mut self, end: u64, buf: &mut [u8]) -> Option<(u64, usize)> {
+        while self.events.peek().is_some_and(|Reverse(next)| next.time < end) {
+            let Reverse(Scheduled { time, client, id, event, .. }) = self.events.pop()?;
             if let Event::Open = event {
                 self.open(time, client);
                 continue;
@@ -217,7 +234,7 @@ impl Conversations {
                         connection.truth.lost_after[side as usize] += 1;
                     } else {
                         let delay = connection.delays[side.other() as usize];
-                        self.schedule(time + delay, client, id, Event::Arrived(side.other(), segment));
+                        self.schedule(time, delay, client, id, Event::Arrived(side.other(), segment));
                     }
                 }
                 Event::Arrived(side, segment) => {
@@ -244,7 +261,9 @@ impl Conversations {
         None
     }
 
-    fn schedule(&mut self, time: u64, client: u32, id: u64, event: Event) {
+    /// Schedules an event at the time `time + delay`.
+    fn schedule(&mut self, time: u64, delay: u64, client: u32, id: u64, event: Event) {
+        let time = time.saturating_add(delay);
         self.order += 1;
         self.events.push(Reverse(Scheduled { time, order: self.order, client, id, event }));
     }
@@ -280,6 +299,7 @@ impl Conversations {
             delays: [to_observer, round_trip / 2 - to_observer.min(round_trip / 2)],
             line_free: [0; 2],
             packet_ids: [prng.next_u64() as u16, prng.next_u64() as u16],
+            mss: spec.segment,
             seen: Default::default(),
             seen_end: [0; 2],
             is_closing: false,
@@ -298,18 +318,24 @@ impl Conversations {
             endpoint.send(&mut actions);
         }
         for (timer, generation, delay) in actions.timers {
-            self.schedule(time + delay, client, id, Event::Expired(side, timer, generation));
+            self.schedule(time, delay, client, id, Event::Expired(side, timer, generation));
         }
         for segment in actions.segments {
             let departure = time.max(connection.line_free[side as usize]);
-            connection.line_free[side as usize] = departure + (HEADERS as u64 + segment.len) * NANOS_PER_BYTE;
+            connection.line_free[side as usize] =
+                departure.saturating_add((HEADERS as u64 + segment.len) * NANOS_PER_BYTE);
             let (is_lost, is_before) = (self.prng.unit() < self.spec.loss, self.prng.unit() < 0.5);
             if is_lost && is_before {
                 connection.truth.lost_before[side as usize] += 1;
                 continue;
             }
-            let at = departure + connection.delays[side as usize];
-            self.schedule(at, client, id, Event::Observed(side, segment, is_lost));
+            self.schedule(
+                departure,
+                connection.delays[side as usize],
+                client,
+                id,
+                Event::Observed(side, segment, is_lost),
+            );
         }
         let [a, b] = &connection.endpoints;
         let is_reset = a.is_reset || b.is_reset;
@@ -318,18 +344,19 @@ impl Conversations {
             // The close comes after the time at which the observer sees the segments that are still on their way.
             let last = connection.line_free[0].max(connection.line_free[1]).max(time);
             let delay = connection.delays[0] + connection.delays[1];
-            self.schedule(last + delay, client, id, Event::Close);
+            self.schedule(last, delay, client, id, Event::Close);
         }
     }
 
-    fn close(&mut self, time: u64, client: u32, truth: ConversationTruth) {
+    fn close(&mut self, time: u64, client: u32, mut truth: ConversationTruth) {
+        truth.is_complete = true;
         // If all segments of a conversation were lost before the observer, the capture has no frame of it, so it has no
         // truth.
         if truth.packets != [0; 2] {
             self.ended.push(truth);
         }
-        let think = self.spec.think.sample(&mut self.prng) as u64;
-        self.schedule(time + think, client, 0, Event::Open);
+        let think = self.spec.think.sample(&mut self.prng).round() as u64;
+        self.schedule(time, think, client, 0, Event::Open);
     }
 }
 
@@ -370,6 +397,7 @@ impl Connection {
             ttl: [63, 57][own],
             id: self.packet_ids[own],
             payload: payload as usize,
+            mss: self.mss,
             mac: own as u8 + 1,
         };
         let len = frame.write(buf);
@@ -419,7 +447,7 @@ mod tests {
         let mut conversations = Conversations::new(spec);
         let mut buf = vec![0; conversations.max_len()];
         let mut packets = Vec::new();
-        while let Some((time, len)) = conversations.next(&mut buf) {
+        while let Some((time, len)) = conversations.next(u64::MAX, &mut buf) {
             packets.push((time, buf[..len].to_vec()));
         }
         (packets, conversations.take_ended())
@@ -459,7 +487,7 @@ mod tests {
         for (_, frame) in packets {
             let port = |at: usize| half(frame, at);
             let flow = flows.entry(key(frame)).or_default();
-            let payload = u32::from(port(16)) - 40;
+            let payload = u32::from(port(16)) - 20 - u32::from(frame[46] >> 4) * 4;
             let (flags, seq) = (frame[47], be32(frame, 38));
             flow.packets += 1;
             flow.bytes += frame.len() as u64;
@@ -564,11 +592,82 @@ mod tests {
             assert_eq!(sum(&[&frame[14..34]]), 0xffff);
             let length = ((total - 20) as u16).to_be_bytes();
             assert_eq!(sum(&[&frame[26..34], &[0, 6], &length, &frame[34..14 + total]]), 0xffff);
-            let payload = frame[54..14 + total].to_vec();
+            let payload = frame[34 + usize::from(frame[46] >> 4) * 4..14 + total].to_vec();
             if !payload.is_empty() {
                 let key = (frame[26..38].to_vec(), be32(frame, 38));
                 assert_eq!(payloads.entry(key).or_insert_with(|| payload.clone()), &payload);
             }
+        }
+    }
+
+    /// The flight of a direction is the distance from the highest acknowledgement that the observer saw in the other
+    /// direction to the end of the segment. The sender knows at most this acknowledgement.
+    #[test]
+    fn no_endpoint_sends_more_than_the_window_that_the_other_endpoint_advertises() {
+        let seed = testkit::seed("no_endpoint_sends_more_than_the_window_that_the_other_endpoint_advertises");
+        let large = "30000000".parse().unwrap();
+        let round_trip = "300ms".parse().unwrap();
+        let spec = ConversationSpec { clients: 3, total: 6, response: large, round_trip, ..spec(0.0, seed) };
+        let (packets, truths) = all(&ConversationSpec { segment: 8960, ..spec });
+        assert_eq!(truths.len(), 6);
+        type Way = (u32, u16, u32, u16);
+        /// What the observer saw of one direction: the shift of the SYN, and the highest right edge of the window that
+        /// an acknowledgement opened for the other direction.
+        #[derive(Default)]
+        struct Seen {
+            shift: Option<u8>,
+            edge: Option<u32>,
+        }
+        let mut ways: HashMap<Way, Seen> = HashMap::new();
+        let (mut flight_max, mut mss) = (0, HashMap::new());
+        for (_, frame) in &packets {
+            let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+            let way = (be32(frame, 26), half(34), be32(frame, 30), half(36));
+            let back = (way.2, way.3, way.0, way.1);
+            let header = usize::from(frame[46] >> 4) * 4;
+            let payload = u32::from(half(16)) - 20 - header as u32;
+            let is_syn = frame[47] & flag::SYN != 0;
+            if let (Some(Seen { edge: Some(edge), .. }), true) = (ways.get(&back), payload > 0) {
+                let left = edge.wrapping_sub(be32(frame, 38).wrapping_add(payload)) as i32;
+                assert!(left >= 0, "{} bytes beyond the window, seed {seed}", -left);
+            }
+            let seen = ways.entry(way).or_default();
+            if is_syn {
+                assert_eq!(frame[54..56], [2, 4], "the option MSS, seed {seed}");
+                assert_eq!(frame[58..61], [1, 3, 3], "the option window scale, seed {seed}");
+                mss.insert(way, half(56));
+                seen.shift = Some(frame[61]);
+            }
+            if frame[47] & flag::ACK != 0 {
+                let shift = if is_syn { 0 } else { seen.shift.expect("a SYN") };
+                let window = u32::from(half(48)) << shift;
+                let edge = be32(frame, 42).wrapping_add(window);
+                let is_higher = seen.edge.is_none_or(|known| edge.wrapping_sub(known) as i32 > 0);
+                seen.edge = if is_higher { Some(edge) } else { seen.edge };
+                flight_max = flight_max.max(window);
+            }
+            assert!(u64::from(payload) <= mss.get(&back).copied().unwrap_or(8960).into(), "seed {seed}");
+        }
+        assert!(flight_max > 1 << 20, "windows are scaled");
+    }
+
+    #[test]
+    fn the_truth_of_traffic_that_ends_early_contains_the_open_conversations() {
+        let seed = testkit::seed("the_truth_of_traffic_that_ends_early_contains_the_open_conversations");
+        for end in [0, 20_000_000, 300_000_000, 1_000_000_000] {
+            let mut conversations = Conversations::new(&spec(0.05, seed));
+            let mut buf = vec![0; conversations.max_len()];
+            let mut frames = 0;
+            while let Some((time, _)) = conversations.next(end, &mut buf) {
+                assert!(time < end);
+                frames += 1;
+            }
+            let (ended, open) = (conversations.take_ended(), conversations.take_open());
+            assert!(ended.iter().all(|truth| truth.is_complete) && open.iter().all(|truth| !truth.is_complete));
+            let sum: u64 = ended.iter().chain(&open).map(|truth| truth.packets[0] + truth.packets[1]).sum();
+            assert_eq!(sum, frames, "end {end}, seed {seed}");
+            assert!(end < 100_000_000 || !open.is_empty(), "end {end}, seed {seed}");
+            assert!(conversations.next(u64::MAX, &mut buf).is_none());
         }
     }
 

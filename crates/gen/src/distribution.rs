@@ -126,12 +126,17 @@ impl Distribution {
         }
     }
 
-    /// The largest possible sample; infinite if samples have no upper limit.
+    /// A number that no sample exceeds. It is finite, because samples are made of random numbers with 53 bits.
     pub fn most(&self) -> f64 {
+        /// The largest sample of an exponential distribution, in means: 53 ln 2, rounded up.
+        const MEANS: f64 = 37.0;
+        /// A bound of the samples of a normal distribution, in standard deviations: the square root of 4 · 53 ln 2,
+        /// rounded up. The square in the polar method is at least 2^-106.
+        const DEVIATIONS: f64 = 13.0;
         match self {
             Self::Constant(most) | Self::Uniform(_, most) | Self::Pareto { most, .. } => *most,
-            Self::Exponential(mean) | Self::Normal(mean, _) if *mean == 0.0 => 0.0,
-            Self::Exponential(_) | Self::Normal(..) => f64::INFINITY,
+            Self::Exponential(mean) => MEANS * mean,
+            Self::Normal(mean, deviation) => mean + DEVIATIONS * deviation,
             Self::Listed(all) => all.iter().map(|(number, _)| *number).fold(0.0, f64::max),
         }
     }

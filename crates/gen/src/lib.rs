@@ -79,5 +79,5 @@ pub use on_off::{OnOff, OnOffDepartures};
 pub use pacer::Pacer;
 pub use parts::{FlowPart, Parts, StampTables};
 pub use spec::{MAX_FLOWS, Order, Sizes, Spec, SpecError};
-pub use synthetic::{ParseSyntheticError, Synthetic, SyntheticSpec};
+pub use synthetic::{ParseSyntheticError, Synthetic, SyntheticKind, SyntheticSpec};
 pub use traffic::{Prepared, Traffic};

@@ -46,8 +46,8 @@ impl OnOffDepartures {
         for source in 0..settings.sources {
             let off = settings.off.sample(&mut prng) * prng.unit();
             let on = settings.on.sample(&mut prng);
-            let begin = off as u64;
-            next.push(Reverse((begin, source, begin.saturating_add(on as u64))));
+            let begin = off.round() as u64;
+            next.push(Reverse((begin, source, begin.saturating_add(on.round() as u64))));
         }
         Self { settings, prng, next }
     }
@@ -60,8 +60,8 @@ impl OnOffDepartures {
         let state = if following < end {
             (following, source, end)
         } else {
-            let off = self.settings.off.sample(&mut self.prng) as u64;
-            let on = self.settings.on.sample(&mut self.prng) as u64;
+            let off = self.settings.off.sample(&mut self.prng).round() as u64;
+            let on = self.settings.on.sample(&mut self.prng).round() as u64;
             let begin = end.max(following).saturating_add(off);
             (begin, source, begin.saturating_add(on))
         };

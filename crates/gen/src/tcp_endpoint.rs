@@ -1,11 +1,13 @@
 //! One endpoint of a TCP connection, reduced to the behaviour that its segments show on the wire: handshake, slow start
 //! and congestion avoidance (RFC 5681), fast retransmit with partial acknowledgements (RFC 6582), retransmission
-//! timeout with backoff (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), and the close of both directions.
+//! timeout with backoff (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), the window of the other endpoint with
+//! window scaling (RFC 7323), and the close of both directions.
 //!
 //! Positions in the stream of a direction are counted from the SYN, which has position 0. The data begin at position 1,
-//! and the FIN follows the data. Invariant: `acked <= next <= highest`, and no byte at or above `limit` is sent.
+//! and the FIN follows the data. Invariant: `acked <= next <= highest`, no byte at or above `limit` is sent, and no byte
+//! at or above `acked` plus the window of the other endpoint.
 
-use crate::tcp_frame::flag;
+use crate::tcp_frame::{SYN_WINDOW, WINDOW, flag};
 use std::collections::BTreeMap;
 
 /// The initial congestion window in segments (RFC 6928).
@@ -62,6 +64,8 @@ pub(crate) struct Endpoint {
     next: u64,
     highest: u64,
     window: u64,
+    /// The window that the other endpoint advertised in its last segment, in bytes.
+    other_window: u64,
     threshold: u64,
     duplicates: u32,
     /// During a fast retransmit: the position whose acknowledgement ends it (`recover` in RFC 6582).
@@ -88,6 +92,7 @@ impl Endpoint {
             next: 0,
             highest: 0,
             window: INITIAL_WINDOW * mss,
+            other_window: SYN_WINDOW,
             threshold: u64::MAX,
             duplicates: 0,
             recover: None,
@@ -120,10 +125,13 @@ impl Endpoint {
         self.acked >= self.total()
     }
 
-    /// Sends the segments that the congestion window and `limit` permit.
+    /// Sends the segments that the congestion window, the window of the other endpoint and `limit` permit.
     pub fn send(&mut self, actions: &mut Actions) {
         let before = self.next;
         while self.next < self.limit && (self.next - self.acked < self.window || self.next == self.acked) {
+            if self.next + self.len_at(self.next) - self.acked > self.other_window {
+                break;
+            }
             let segment = self.segment(self.next);
             actions.segments.push(segment);
             self.next = segment.begin + segment.len;
@@ -134,15 +142,23 @@ impl Endpoint {
         }
     }
 
+    /// Number of positions of the segment that begins at a position.
+    fn len_at(&self, begin: u64) -> u64 {
+        match begin {
+            0 => 1,
+            _ if begin >= self.data_end() => 1,
+            _ => self.mss.min(self.data_end() - begin).min(self.limit - begin),
+        }
+    }
+
     /// The segment that begins at a position.
     fn segment(&mut self, begin: u64) -> Segment {
-        let (len, flags) = match begin {
-            0 => (1, flag::SYN),
-            _ if begin >= self.data_end() => (1, flag::FIN | flag::ACK),
-            _ => {
-                let len = self.mss.min(self.data_end() - begin).min(self.limit - begin);
-                (len, if begin + len == self.data_end() { flag::PSH | flag::ACK } else { flag::ACK })
-            }
+        let len = self.len_at(begin);
+        let flags = match begin {
+            0 => flag::SYN,
+            _ if begin >= self.data_end() => flag::FIN | flag::ACK,
+            _ if begin + len == self.data_end() => flag::PSH | flag::ACK,
+            _ => flag::ACK,
         };
         let flags = if self.received > 0 { flags | flag::ACK } else { flags };
         // Each segment contains an acknowledgement, so no separate acknowledgement is needed.
@@ -177,6 +193,7 @@ impl Endpoint {
             self.is_reset = true;
             return;
         }
+        self.other_window = if segment.flags & flag::SYN != 0 { SYN_WINDOW } else { WINDOW };
         if segment.flags & flag::ACK != 0 {
             self.take_ack(segment, actions);
         }

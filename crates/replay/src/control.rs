@@ -107,8 +107,7 @@ pub struct Settings {
 pub struct SignalFlags {
     /// Set to end the replay.
     pub stop: Arc<AtomicBool>,
-    /// Set when the process continues after it was stopped (SIGTSTP). The waiting frame is then due at once, and the
-    /// intervals between all later frames are unchanged.
+    /// Set when the process continues after it was stopped (SIGTSTP, SIGSTOP). The time of the stop counts as a pause.
     pub continued: Arc<AtomicBool>,
     /// Set to pause the replay, or to resume it if it is paused.
     pub toggle: Arc<AtomicBool>,

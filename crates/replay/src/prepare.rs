@@ -35,8 +35,8 @@ pub enum Truncated {
 pub enum SecondInterface {
     /// Packets that the capturing host sent go to the second interface.
     Outbound,
-    /// Packets of all inputs except the first go to the second interface: the packets of another file, or, if there is
-    /// a single pcapng file, of another interface. The first input is the input of the first packet.
+    /// Packets of all inputs except the first (number 0) go to the second interface: the packets of another file, or, if
+    /// there is a single pcapng file, of another interface.
     OtherInputs,
     /// Packets that match this filter go to the second interface.
     Matching(Filter),
@@ -111,8 +111,8 @@ impl PacketCounts {
 /// One frame of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameEntry {
-    /// Timestamp of the packet of which the frame was made.
-    pub ts: Timestamp,
+    /// Timestamp of the packet of which the frame was made; `None` as in [`CapturedPacket::ts`].
+    pub ts: Option<Timestamp>,
     /// Offset of the frame in the bytes of the block.
     pub begin: u32,
     /// Length in bytes.
@@ -173,8 +173,6 @@ pub struct Preparer {
     preparation: Preparation,
     rewriter: Rewriter,
     is_unchanged: bool,
-    /// The input of the first packet of the capture; `None` before the first packet.
-    first_input: Option<u32>,
     /// The bytes of the packet of which several copies are made, or which is filled with zeros.
     packet: Vec<u8>,
     /// Number of frames made.
@@ -185,7 +183,7 @@ pub struct Preparer {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    ts: Timestamp,
+    ts: Option<Timestamp>,
     output: usize,
     wire_len: u32,
     pass: u64,
@@ -196,7 +194,7 @@ impl Preparer {
     /// A preparer with these settings.
     pub fn new(preparation: Preparation, rewriter: Rewriter) -> Self {
         let is_unchanged = rewriter.rewrite().is_none();
-        Self { preparation, rewriter, is_unchanged, first_input: None, packet: Vec::new(), number: 0, pending: None }
+        Self { preparation, rewriter, is_unchanged, packet: Vec::new(), number: 0, pending: None }
     }
 
     /// Counts a packet and appends its frames to `block` until the block is full. Returns false if copies of the packet
@@ -265,7 +263,6 @@ impl Preparer {
 
     /// The interface for a packet; `None`, after counting the reason, if no frame is made of the packet.
     fn select(&mut self, packet: &CapturedPacket<'_>, block: &mut Block) -> Option<usize> {
-        let first_input = *self.first_input.get_or_insert(packet.input);
         let (settings, bytes) = (&self.preparation, packet.bytes);
         let counts = &mut block.counts;
         if packet.link_type != link::ETHERNET {
@@ -290,7 +287,7 @@ impl Preparer {
         let is_second = match &settings.second {
             None => false,
             Some(SecondInterface::Outbound) => outgoing,
-            Some(SecondInterface::OtherInputs) => packet.input != first_input,
+            Some(SecondInterface::OtherInputs) => packet.input != 0,
             Some(SecondInterface::Matching(filter)) => {
                 filter.matches_direction(bytes, packet.wire_len, &headers, outgoing)
             }
@@ -330,7 +327,7 @@ impl Preparer {
 }
 
 /// Appends the frame that `write` writes.
-fn push(block: &mut Block, ts: Timestamp, output: usize, is_copy: bool, write: impl FnOnce(&mut Vec<u8>)) {
+fn push(block: &mut Block, ts: Option<Timestamp>, output: usize, is_copy: bool, write: impl FnOnce(&mut Vec<u8>)) {
     let begin = block.bytes.len();
     write(&mut block.bytes);
     let len = (block.bytes.len() - begin) as u32;

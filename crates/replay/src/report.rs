@@ -105,7 +105,8 @@ pub struct Report {
     pub unsent: u64,
     /// Bytes of the frames that were passed to the interfaces.
     pub bytes: u64,
-    /// Time from the first frame to the last frame, without pauses.
+    /// Time from the first frame to the last frame, without pauses; for the pace `flat`, to the time at which the
+    /// interfaces had accepted all frames.
     pub nanos: u64,
     /// Time from the first frame to the last frame according to the schedule; 0 for the pace `flat`.
     pub scheduled_nanos: u64,
@@ -117,8 +118,12 @@ pub struct Report {
     pub gap_errors: GapErrors,
     /// Number of times that the sending loop had to wait for the thread that reads the capture.
     pub input_waits: u64,
-    /// Packets whose timestamp is earlier than that of the packet before them.
+    /// Packets whose timestamp is earlier than the highest timestamp before them, by at most one second. They were sent
+    /// without an interval.
     pub out_of_order: u64,
+    /// Steps back of the timestamps by more than one second. The intervals after such a step are counted from the new
+    /// timestamp.
+    pub steps_back: u64,
     /// Intervals that were shortened to the longest permitted interval.
     pub shortened_gaps: u64,
     /// Packets without a timestamp, in one pass.

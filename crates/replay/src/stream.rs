@@ -2,6 +2,7 @@
 //!
 //! A heap contains the next packet of each file. If packets have equal timestamps, the packet of the file that was
 //! named first is returned first. The packets of one file keep their order, even if their timestamps are out of order.
+//! Packets before the first timestamp of a file are returned first.
 
 use base::Timestamp;
 use pcap::{Direction, Reader};
@@ -13,8 +14,9 @@ use std::{fmt, io};
 /// One captured packet. It borrows the buffer of its reader, so it is valid until the next packet is read.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
-    /// Time of capture; for a packet without a timestamp, that of the packet before it.
-    pub ts: Timestamp,
+    /// Time of capture; for a packet without a timestamp, that of the packet before it. `None` for the packets before the
+    /// first timestamp of a file.
+    pub ts: Option<Timestamp>,
     /// Length on the wire in bytes, without frame check sequence; at least the length of `bytes`.
     pub wire_len: u32,
     /// The captured bytes, without frame check sequence.
@@ -107,7 +109,7 @@ pub type CaptureBytes = Box<dyn Read>;
 /// The packets of capture files, merged in order of time.
 pub struct CaptureFiles {
     files: Vec<CaptureFile>,
-    heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    heads: BinaryHeap<Reverse<(Option<Timestamp>, usize)>>,
     current: Option<usize>,
     findings: StreamFindings,
 }
@@ -115,7 +117,7 @@ pub struct CaptureFiles {
 struct CaptureFile {
     name: String,
     reader: Reader<CaptureBytes>,
-    last: Timestamp,
+    last: Option<Timestamp>,
 }
 
 impl CaptureFiles {
@@ -127,7 +129,7 @@ impl CaptureFiles {
         let mut files = Vec::new();
         for (name, bytes) in inputs {
             match Reader::open(bytes) {
-                Ok(reader) => files.push(CaptureFile { name, reader, last: Timestamp::ZERO }),
+                Ok(reader) => files.push(CaptureFile { name, reader, last: None }),
                 Err(pcap::Error::Io { error, .. }) => return Err(StreamError::Io { input: name, error }),
                 Err(e) => return Err(StreamError::Format { input: name, reason: e.to_string() }),
             }
@@ -142,15 +144,16 @@ impl CaptureFiles {
         Ok(all)
     }
 
-    /// Moves a file to its next packet and returns the timestamp of this packet.
-    fn advance(&mut self, index: usize) -> Option<Timestamp> {
+    /// Moves a file to its next packet and returns the timestamp of this packet, which is `None` before the first
+    /// timestamp of the file. Returns `None` at the end of the file.
+    fn advance(&mut self, index: usize) -> Option<Option<Timestamp>> {
         let file = &mut self.files[index];
         match file.reader.advance() {
             Ok(true) => {
                 let packet = file.reader.current()?;
                 self.findings.unstamped += u64::from(packet.ts.is_none());
                 self.findings.wire_raised += u64::from(packet.wire_raised);
-                file.last = packet.ts.unwrap_or(file.last);
+                file.last = packet.ts.or(file.last);
                 Some(file.last)
             }
             Ok(false) => None,
@@ -218,7 +221,7 @@ mod tests {
     fn read(mut stream: CaptureFiles) -> (Vec<(u64, u8, u32)>, StreamFindings) {
         let mut all = Vec::new();
         while let Some(packet) = stream.next().unwrap() {
-            all.push((packet.ts.nanos(), packet.bytes[0], packet.input));
+            all.push((packet.ts.map_or(0, Timestamp::nanos), packet.bytes[0], packet.input));
         }
         (all, stream.findings())
     }
@@ -263,6 +266,29 @@ mod tests {
             expected.sort_by_key(|packet| (packet.0, packet.2));
             assert_eq!(read(files(inputs)).0, expected, "seed {seed}, round {round}");
         }
+    }
+
+    /// A pcapng block (draft-ietf-opsawg-pcapng).
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let len = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    }
+
+    #[test]
+    fn packets_before_the_first_timestamp_of_a_file_have_none() {
+        let section = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+        let interface = block(1, &[1, 0, 0, 0, 0, 0, 1, 0]);
+        let simple = block(3, &[&20u32.to_le_bytes()[..], &[7; 20]].concat());
+        let time = 1_795_257_720_000_000u64;
+        let words = [0, (time >> 32) as u32, time as u32, 20, 20].map(u32::to_le_bytes).concat();
+        let enhanced = block(6, &[&words[..], &[8; 20]].concat());
+        let mut stream = files(vec![[section, interface, simple.clone(), enhanced, simple].concat()]);
+        let mut times = Vec::new();
+        while let Some(packet) = stream.next().unwrap() {
+            times.push((packet.ts.map(Timestamp::nanos), packet.bytes[0]));
+        }
+        assert_eq!(times, [(None, 7), (Some(time * 1000), 8), (Some(time * 1000), 7)]);
+        assert_eq!(stream.findings().unstamped, 2);
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl PacketStream for Endless {
         }
         self.left -= 1;
         Ok(Some(CapturedPacket {
-            ts: Timestamp::ZERO,
+            ts: Some(Timestamp::ZERO),
             wire_len: 1514,
             bytes: &self.bytes,
             link_type: 1,

@@ -20,7 +20,7 @@
 //! early. It stores the row of that second until the next tick, and adds later counts of the same second to the row.
 
 use crate::second::{DirectionSecond, PacketFields, Second};
-use crate::{Direction, Row, TrafficClass};
+use crate::{Direction, Row, TimestampCounters, TrafficClass};
 use base::{Tally, Timestamp};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
@@ -132,6 +132,13 @@ impl SeriesMeter {
         counters.packet(ts.subsec_nanos().into(), fields);
     }
 
+    /// Counts a packet that is marked as a copy of an earlier packet. The copy is in no other count of the row.
+    pub fn duplicate(&mut self, ts: Timestamp, wire_len: u32, direction: Direction) {
+        self.has_outgoing |= direction == Direction::Out;
+        let counters = &mut self.second(ts.secs()).directions[direction as usize];
+        counters.get_or_insert_with(DirectionSecond::new).duplicate(wire_len);
+    }
+
     /// Adds the number of active flows at the end of a second, and the numbers of flows that began and ended in the
     /// second. Call it once per second; the numbers of several meters for the same second are added.
     pub fn flows(&mut self, second: u64, active: u64, begun: u64, ended: u64) {
@@ -151,6 +158,11 @@ impl SeriesMeter {
     /// Adds outcomes of packets in a second. May be called any number of times.
     pub fn ledger(&mut self, second: u64, tally: &Tally) {
         self.second(second).ledger += tally;
+    }
+
+    /// Adds numbers about the quality of the timestamps of a second. May be called any number of times.
+    pub fn timestamps(&mut self, second: u64, counters: &TimestampCounters) {
+        self.second(second).timestamps.merge(counters);
     }
 
     /// Moves to this meter the counts that another meter (of another queue, or of another part of the packets) has not

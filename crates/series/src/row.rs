@@ -1,5 +1,6 @@
 //! A row of a time series: the counters of one second of one direction of one interface.
 
+use crate::TimestampCounters;
 use base::Tally;
 
 /// The direction of packets relative to the host. On a mirror port all packets are [`Direction::In`].
@@ -155,7 +156,11 @@ pub struct Row {
     /// Number of sequence numbers of tunnels that arrived in the second after higher numbers. The row of
     /// [`Direction::In`] has the number for both directions.
     pub tunnel_late: u64,
+    /// Stored packets that the engine marked as copies of earlier packets. No other volume of the row contains them.
+    pub duplicate: Volume,
     /// The number of packets that the source offered, by outcome. The row of [`Direction::In`] has the numbers for both
     /// directions.
     pub ledger: Tally,
+    /// The quality of the timestamps. The row of [`Direction::In`] has the numbers for both directions.
+    pub timestamps: TimestampCounters,
 }

@@ -6,13 +6,14 @@
 //! sources, destinations   4096 registers each     distinct addresses                                 8 192 B
 //! volumes       traffic class × IP version        totals, classes and IPv6 are sums of these
 //! sizes         size class
+//! duplicate     volume of the packets that are marked as copies
 //! tcp           combinations of FIN, SYN, RST, (PSH), ACK, 32 counters
 //! ```
 //!
-//! A packet changes one entry of each table. All tables merge exactly (sums and maxima), so the result does not depend
+//! A packet changes one entry of each table except `duplicate`; a marked copy changes only `duplicate`. All tables merge exactly (sums and maxima), so the result does not depend
 //! on the distribution of packets among several meters.
 
-use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
+use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TimestampCounters, TrafficClass, Volume};
 use base::Tally;
 use std::ops::AddAssign;
 
@@ -54,6 +55,7 @@ pub(crate) struct Second {
     /// The number of tunnel sequence numbers that arrived, that are missing, and that arrived late.
     pub tunnels: [u64; 3],
     pub ledger: Tally,
+    pub timestamps: TimestampCounters,
 }
 
 impl Second {
@@ -75,6 +77,7 @@ impl Second {
         self.flows_ended += other.flows_ended;
         add(&mut self.tunnels, &other.tunnels);
         self.ledger += &other.ledger;
+        self.timestamps.merge(&other.timestamps);
     }
 
     /// The row of one direction.
@@ -86,6 +89,7 @@ impl Second {
             row.flows_ended = self.flows_ended;
             [row.tunnel_numbered, row.tunnel_missing, row.tunnel_late] = self.tunnels;
             row.ledger = self.ledger;
+            row.timestamps = self.timestamps;
         }
         if let Some(counters) = &self.directions[direction as usize] {
             counters.write_counts(&mut row);
@@ -111,6 +115,7 @@ pub(crate) struct DirectionSecond {
     bins: [Bin; BINS],
     sources: Distinct,
     destinations: Distinct,
+    duplicate: Volume,
 }
 
 impl DirectionSecond {
@@ -122,7 +127,13 @@ impl DirectionSecond {
             bins: [Bin { bytes: 0, packets: 0 }; BINS],
             sources: Distinct::EMPTY,
             destinations: Distinct::EMPTY,
+            duplicate: Volume { packets: 0, bytes: 0 },
         })
+    }
+
+    /// Counts a packet that is marked as a copy of an earlier packet.
+    pub fn duplicate(&mut self, wire_len: u32) {
+        self.duplicate += &Volume { packets: 1, bytes: wire_len.into() };
     }
 
     /// Counts a packet, `after` nanoseconds after the beginning of the second.
@@ -155,6 +166,7 @@ impl DirectionSecond {
             a.bytes = a.bytes.saturating_add(b.bytes);
             a.packets = a.packets.saturating_add(b.packets);
         }
+        self.duplicate += &other.duplicate;
         self.sources.merge(&other.sources);
         self.destinations.merge(&other.destinations);
     }
@@ -169,6 +181,7 @@ impl DirectionSecond {
                 }
             }
         }
+        row.duplicate = self.duplicate;
         row.sizes = self.sizes;
         let with = |bits: usize, of: usize| (0..self.tcp.len()).filter(|c| c & of == bits).map(|c| self.tcp[c]).sum();
         row.syn = with(tcp::SYN, tcp::SYN | tcp::ACK);

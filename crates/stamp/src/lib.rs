@@ -20,7 +20,7 @@ mod time;
 
 pub use measurement::{Measurement, MeasurementReport, ReplyKind};
 pub use packet::{BASE_LEN, PacketError, Reply, TestPacket};
-pub use reflector::{Reflector, SESSIONS_MAX};
+pub use reflector::{NoReply, Reflector, SESSION_IDLE, SESSIONS_MAX};
 pub use time::{from_ntp, from_ptp, to_ntp};
 
 /// The UDP port of reflectors (RFC 8762 §4.1).

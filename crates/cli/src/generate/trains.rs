@@ -39,11 +39,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: TrainSpec = args.spec.parse().map_err(Failure::say)?;
     refuse_other_flags(args)?;
     spec.packets = args.packets.or(spec.packets);
-    if args.duration.is_some() {
-        spec.duration = args.duration;
-        // If a duration but no number of trains is given, trains are sent until the end of the duration.
-        spec.trains = if args.spec.contains("trains=") { spec.trains } else { None };
-    }
+    spec.duration = args.duration.or(spec.duration);
     let stop = signals::stop_flag();
     match (&args.interface, &args.write) {
         (Some(interface), _) => send(args, &spec, interface, &stop),
@@ -60,6 +56,10 @@ fn refuse_other_flags(args: &GenArgs) -> Result<(), Failure> {
         "--rate: a train has gaps instead of a rate; give gap=, burst-gap= and train-gap= in the specification"
     } else if args.method != SendMethod::Auto {
         "--method: trains are sent through a packet socket; choose the timing of departures with --launch"
+    } else if args.queue != 0 {
+        "--queue: trains are sent through a packet socket, and the kernel chooses the queue; leave --queue out"
+    } else if args.truth.is_some() {
+        super::TRUTH_OF_TCP
     } else {
         return Ok(());
     };
@@ -93,11 +93,6 @@ fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) ->
 
 /// Writes the trains into a nanosecond pcap file. The timestamp of a packet is its planned departure.
 fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    if spec.trains.is_none() && spec.packets.is_none() && spec.duration.is_none() {
-        return Err(Failure::Said(
-            "a file needs a limit: add trains= to the specification, --packets or --duration".into(),
-        ));
-    }
     let (mut out, fail) = open_capture(path, args.overwrite.force)?;
     let start = sys::clock::realtime();
     // The departure times in a file are the times of the schedule, which have no error.

@@ -41,15 +41,6 @@ impl ClockArg {
             Self::Stated(clock) => clock,
         }
     }
-
-    /// The state of the clock that makes the timestamps of packets that this host receives now.
-    pub fn of_live(self) -> ReceiverClock {
-        match (self, sys::timex::clock_status()) {
-            (Self::Stated(clock), _) => clock,
-            (Self::Auto, Ok(status)) if status.synchronised => ReceiverClock::Synchronised(status.maximum_error),
-            (Self::Auto, _) => ReceiverClock::Unknown,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -61,7 +52,7 @@ mod tests {
         assert_eq!(ClockArg::parse("auto"), Ok(ClockArg::Auto));
         assert_eq!(ClockArg::parse("same").map(ClockArg::of_stored), Ok(ReceiverClock::SameAsSender));
         let stated = ReceiverClock::Synchronised(Duration::from_micros(20));
-        assert_eq!(ClockArg::parse("20us").map(ClockArg::of_live), Ok(stated));
+        assert_eq!(ClockArg::parse("20us").map(ClockArg::of_stored), Ok(stated));
         assert_eq!(ClockArg::Auto.of_stored(), ReceiverClock::Unknown);
         assert!(ClockArg::parse("20").is_err_and(|e| e.to_string().contains("20us")));
     }

@@ -1,13 +1,13 @@
-//! Parses packets of trains.
+//! Parses packets of trains, also inside VLANs, MPLS and the tunnels that the decoder of `wire` enters.
 
 use delay::Arrival;
 use r#gen::train::{Payload, PayloadError};
-use wire::{Checksum, FlowKey, Fragment, Headers, IpProtocol, Udp};
+use wire::{Checksum, Decoded, FlowKey, Fragment, IpProtocol, Udp};
 
 /// A packet of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainPacket {
-    /// Addresses and ports.
+    /// Addresses and ports; those of the inner packet if the packet is inside a tunnel.
     pub flow: FlowKey,
     /// The payload.
     pub payload: Payload,
@@ -44,10 +44,10 @@ pub enum NoTrain {
 
 /// Parses the captured bytes of a frame as a packet of a train.
 pub fn parse(data: &[u8], wire_len: u32, link_type: u16) -> Result<TrainPacket, NoTrain> {
-    let headers = Headers::of(data, wire_len, link_type);
-    let is_udp = headers.protocol() == Some(IpProtocol::UDP) && headers.fragment() == Fragment::default();
-    let flow = FlowKey::of(data, &headers).filter(|_| is_udp).ok_or(NoTrain::Other)?;
-    let at = usize::from(headers.l4());
+    let decoded = Decoded::of(data, wire_len, link_type);
+    let is_udp = decoded.protocol == IpProtocol::UDP && decoded.fragment == Fragment::default();
+    let flow = decoded.key(data).filter(|_| is_udp).ok_or(NoTrain::Other)?;
+    let at = usize::from(decoded.l4);
     let udp = Udp::parse(data, at).map_err(|_| NoTrain::Other)?;
     let payload = match Payload::parse(udp.payload()) {
         Err(PayloadError::Foreign) => return Err(NoTrain::Other),
@@ -112,6 +112,33 @@ mod tests {
                 bad[at] ^= 1 << prng.below(8);
                 assert!(of(&bad).is_err(), "byte {at}, seed 3");
             }
+        }
+    }
+
+    #[test]
+    fn packets_inside_vlans_mpls_and_tunnels_are_found() {
+        use wire::build::{Frame, tunnel};
+        let inner = frame("train,size=300,from=10.1.1.1:5,to=10.2.2.2:6,session=9");
+        let with = |at: usize, bytes: &[u8]| [&inner[..at], bytes, &inner[at..]].concat();
+        let outer = |payload: &[u8], frame: Frame| {
+            let mut buf = [0; 600];
+            frame.payload(payload).write(&mut buf).expect("a frame").to_vec()
+        };
+        let (a, b) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        let mut mpls = with(14, &[0, 0x01, 0x01, 64]);
+        mpls[12..14].copy_from_slice(&[0x88, 0x47]);
+        for (name, encapsulated) in [
+            ("VLAN", with(12, &[0x81, 0, 0, 5])),
+            ("QinQ", with(12, &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6])),
+            ("MPLS", mpls),
+            ("VXLAN", outer(&[&tunnel::vxlan(7)[..], &inner].concat(), Frame::udp4(a, 50_000, b, 4789))),
+        ] {
+            let packet = of(&encapsulated).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+            assert_eq!(packet.flow.to_string(), "10.1.1.1:5 > 10.2.2.2:6 udp", "{name}");
+            assert_eq!((packet.payload, packet.bytes as usize), (of(&inner).unwrap().payload, encapsulated.len()));
+            let mut damaged = encapsulated;
+            *damaged.last_mut().expect("bytes") ^= 1;
+            assert_eq!(of(&damaged), Err(NoTrain::Damaged), "{name}");
         }
     }
 

@@ -41,6 +41,7 @@ pub struct Sessions {
     malformed: u64,
     first_malformed: Option<PayloadError>,
     beyond_limit: u64,
+    clock_steps: Option<u64>,
 }
 
 impl Sessions {
@@ -55,6 +56,7 @@ impl Sessions {
             malformed: 0,
             first_malformed: None,
             beyond_limit: 0,
+            clock_steps: None,
         }
     }
 
@@ -93,6 +95,17 @@ impl Sessions {
         let session = self.all.entry(key.clone()).or_insert_with(new);
         let result = session.analyser.add(&packet.arrival(time), packet.payload.error);
         Some((key, packet, result))
+    }
+
+    /// Registers the state of this host's clock at the end of a live measurement, which applies to all sessions.
+    pub fn end_live(&mut self, clock: ReceiverClock, clock_steps: u64) {
+        self.clock_steps = Some(clock_steps);
+        self.all.values_mut().for_each(|session| session.analyser.set_receiver(clock));
+    }
+
+    /// Number of times that this host's clock was set during a live measurement; `None` for stored packets.
+    pub const fn clock_steps(&self) -> Option<u64> {
+        self.clock_steps
     }
 
     /// The sessions in order of interface and number.

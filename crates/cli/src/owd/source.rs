@@ -1,6 +1,7 @@
 //! Reads the packets to analyse: live from an interface, or by a query of a store or of captures.
 
 use super::OwdArgs;
+use super::clock_watch::ClockWatch;
 use super::packet_rows::PacketRows;
 use super::sessions::Sessions;
 use crate::file_arguments::{file_hint, missing_file_or};
@@ -14,6 +15,7 @@ use capture::{Frame, Polled, Source};
 use delay::ReceiverClock;
 use filter::Filter;
 use query::{Query, QuerySource};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +70,10 @@ fn query(
         sys::say!("netgrain: {remark}");
     }
     let clock = args.clock.of_stored();
-    let interfaces = args.interface.clone();
+    // The interfaces of files are selected below, because only the files say which names they have.
+    let interfaces = if args.store.is_some() { args.interface.clone() } else { Vec::new() };
+    let is_selected =
+        |name: &str| args.store.is_some() || args.interface.is_empty() || args.interface.iter().any(|i| i == name);
     let query = Query { from, to, filter, interfaces, stop: Some(Arc::clone(&stop)), ..Query::default() };
     let mut results = query::run(&source, query).map_err(Failure::say)?;
     let mut names: Vec<String> = results.origins().iter().map(|origin| origin.interface.clone()).collect();
@@ -79,13 +84,33 @@ fn query(
             let (data, found) = (found.data.to_vec(), query::FoundPacket { data: &[], ..found });
             names = results.origins().iter().map(|origin| origin.interface.clone()).collect();
             let name = names.get(found.origin).map_or("", String::as_str);
+            if !is_selected(name) {
+                continue;
+            }
             add(sessions, rows, (name, clock), found.ts, (&data, found.wire_len, found.link_type))?;
             continue;
         };
+        if !is_selected(name) {
+            continue;
+        }
         add(sessions, rows, (name, clock), found.ts, (found.data, found.wire_len, found.link_type))?;
     }
     results.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
+    if args.store.is_none() {
+        check_interfaces(&args.interface, &names)?;
+    }
     Ok(results.is_complete())
+}
+
+/// Checks that the captures have packets of the requested interfaces. `names` are the interfaces of all packets.
+fn check_interfaces(requested: &[String], names: &[String]) -> Result<(), Failure> {
+    let Some(missing) = requested.iter().find(|name| !names.contains(name)) else { return Ok(()) };
+    let known: BTreeSet<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let advice = match known.is_empty() {
+        true => "the captures contain no interface names: leave -i out".to_owned(),
+        false => format!("the captures have packets of {}", Vec::from_iter(known).join(", ")),
+    };
+    Err(Failure::Said(format!("-i {missing}: no packet of this interface; {advice}")))
 }
 
 fn live(
@@ -101,7 +126,8 @@ fn live(
     let mut source = sources.into_iter().next().ok_or(Failure::Said(format!("{interface}: no packet socket")))?;
     sys::say!("netgrain: {}", source.info().description);
     privileges::keep_calls_of_capture()?;
-    let clock = (interface, args.clock.of_live());
+    let mut watch = ClockWatch::start();
+    let clock = (interface, watch.receiver(args.clock));
     let link_type = source.info().link_type;
     let begun = Instant::now();
     let (mut failure, mut stopped): (_, Option<Instant>) = (None, None);
@@ -109,13 +135,15 @@ fn live(
         let is_over = stop.load(Ordering::Relaxed)
             || failure.is_some()
             || args.duration.is_some_and(|duration| begun.elapsed() >= duration)
-            || args.packets.is_some_and(|packets| sessions.of_trains() >= packets);
+            || has_all(args, sessions);
         if is_over && stopped.is_none() {
             source.stop();
             stopped = Some(Instant::now());
         }
+        watch.check();
         let polled = source.poll(BATCH, WAIT, |frame| {
-            if !frame.outgoing && failure.is_none() && is_wanted(&filter, frame, link_type) {
+            if !frame.outgoing && failure.is_none() && !has_all(args, sessions) && is_wanted(&filter, frame, link_type)
+            {
                 failure = take(sessions, rows, clock, frame, link_type).err();
             }
         });
@@ -128,6 +156,11 @@ fn live(
     if let Some(failure) = failure {
         return Err(failure);
     }
+    watch.end();
+    sessions.end_live(watch.receiver(args.clock), watch.steps());
+    if let Some(note) = watch.note() {
+        sys::say!("netgrain: {note}");
+    }
     let lost: u64 = source.counts().map_err(Failure::say)?.lost.iter().sum();
     if lost > 0 {
         sys::say!(
@@ -136,6 +169,11 @@ fn live(
         );
     }
     Ok(lost == 0)
+}
+
+/// True if the requested number of packets has arrived.
+fn has_all(args: &OwdArgs, sessions: &Sessions) -> bool {
+    args.packets.is_some_and(|packets| sessions.of_trains() >= packets)
 }
 
 fn is_wanted(filter: &Filter, frame: &Frame<'_>, link_type: u16) -> bool {

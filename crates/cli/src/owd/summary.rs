@@ -22,6 +22,9 @@ pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> String {
     };
     line("packets", packets(&report, sent));
     line("order", order(&report));
+    if let Some(text) = reordering(&report) {
+        line("", text);
+    }
     line("clocks", clocks(&report.clocks));
     let plotted = match (report.delay_error(), &report.drift_free) {
         (Some(error), _) => {
@@ -88,6 +91,19 @@ fn order(report: &Report) -> String {
         show_nanos(order.late_time_max.as_nanos() as f64),
         show_count(order.degree_3)
     )
+}
+
+/// Byte offsets, gaps and runs of reordering; `None` without reordered packets.
+fn reordering(report: &Report) -> Option<String> {
+    let detail = &report.reordering_detail;
+    let mut text = format!("byte offset at most {} B", show_count(detail.byte_offset.max()?.unsigned_abs()));
+    if let (Some(packets), Some(nanos)) = (detail.gap.mean(), detail.gap_time.mean()) {
+        let _ = write!(text, "; gap between discontinuities (mean) {packets:.1} packets, {}", show_nanos(nanos));
+    }
+    if let Some(mean) = detail.runs.mean() {
+        let _ = write!(text, "; runs without reordering (mean) {mean:.1} packets");
+    }
+    Some(text)
 }
 
 /// The relation of the clocks in words.

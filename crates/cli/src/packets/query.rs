@@ -93,6 +93,7 @@ impl PacketQuery {
             live: self.live,
             seek: self.seek.clone(),
             stop: Some(stop),
+            ..Query::default()
         }
     }
 

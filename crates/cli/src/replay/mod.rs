@@ -48,9 +48,6 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {}", interface.description());
         interfaces.push(interface);
     }
-    if let Some(cpu) = args.cpu {
-        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
-    }
     let signals = SignalFlags { stop, continued: signals::continued_flag(), toggle: signals::pause_flag() };
     let control = Arc::new(Control::new(args.speed, signals));
     let socket = match &args.control {
@@ -70,6 +67,11 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         .map_err(|e| Failure::Said(format!("cannot start a thread: {e}; raise the limit of processes (ulimit -u)")))?;
     let names = interfaces.iter().map(|i| (i.name().to_owned(), i.method().to_owned())).collect();
     let outputs = Outputs { outputs: &mut interfaces, names };
+    // Threads inherit the processors of the thread that starts them, so the sending thread is pinned after the start of
+    // the reading thread and of the thread of the control socket.
+    if let Some(cpu) = args.cpu {
+        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
+    }
     sys::cpu::sleep_exactly();
     // Without the privilege `CAP_SYS_NICE` this fails, and the sending thread keeps the normal priority.
     let _ = sys::cpu::set_nice(NICE);

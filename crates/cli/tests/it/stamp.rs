@@ -2,7 +2,8 @@
 
 use crate::common;
 
-use common::{Running, objects, run, run_command, stamp_reflector, until};
+use crate::json_schemas::assert_valid;
+use common::{Running, objects, reflector_at, run, run_command, stamp_reflector, until};
 use std::net::UdpSocket;
 use std::process::Stdio;
 
@@ -68,6 +69,76 @@ fn a_reflector_counts_packets_that_are_no_test_packets() {
     let counted = objects(&reflector.end(err).out).remove(0);
     assert_eq!((&counted["received"], &counted["replied"], &counted["invalid"]), (&4.into(), &2.into(), &2.into()));
     assert_eq!(counted["sessions"], 1);
+}
+
+#[test]
+fn a_reflector_at_all_addresses_replies_from_the_address_of_the_test_packet() {
+    let port = free_port();
+    let (reflector, err, _) = reflector_at(&format!("0.0.0.0:{port}"), &["--packets", "3"]);
+    // The route from 127.0.0.1 to the sender has the source address 127.0.0.1, and not 127.0.0.2.
+    let report = send(&format!("127.0.0.2:{port}"), &["--count", "3"]);
+    assert_eq!((&report["replied"], &report["lost"]), (&3.into(), &0.into()), "{report}");
+    assert_eq!(objects(&reflector.end(err).out)[0]["replied"], 3);
+}
+
+#[test]
+fn a_packet_from_another_reflector_gets_no_reply() {
+    let (reflector, err, address) = stamp_reflector(&[]);
+    let (other, other_err, other_address) = stamp_reflector(&["--packets", "1"]);
+    let port = address.rsplit(':').next().expect("a port");
+    // A test packet whose source is the other reflector: its socket would answer the reply.
+    let Ok(spoofing) = UdpSocket::bind(format!("127.0.0.3:{port}")) else { return };
+    let mut test = [0; 44];
+    test[13] = 1;
+    spoofing.send_to(&test, &address).expect("sent");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    sender.send_to(&test, &other_address).expect("sent");
+    assert_eq!(objects(&other.end(other_err).out)[0]["replied"], 1, "the test packet is valid");
+    let done = run(&["stamp", "send", &address, "--count", "1"]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    common::signal(&reflector.0, "TERM");
+    let output = reflector.end(err);
+    let counted = objects(&output.out).remove(0);
+    assert_valid("stamp-reflect", &counted);
+    assert_eq!(
+        (&counted["received"], &counted["replied"], &counted["from_reflectors"]),
+        (&2.into(), &1.into(), &1.into())
+    );
+}
+
+#[test]
+fn errors_of_the_path_are_counted_by_cause_and_the_report_is_printed() {
+    let test = "errors_of_the_path_are_counted_by_cause_and_the_report_is_printed";
+    let Some(sandbox) = testkit::Sandbox::new(test) else { return };
+    let (_a, _b) = sandbox.veth("stampa", "stampb");
+    let commands = [
+        &["addr", "add", "10.77.0.1/24", "dev", "stampa"][..],
+        &["neigh", "add", "10.77.0.2", "lladdr", "02:00:00:00:00:09", "dev", "stampa"],
+        &["route", "add", "prohibit", "10.78.0.0/24"],
+        &["route", "add", "unreachable", "10.79.0.0/24"],
+        &["link", "set", "stampa", "mtu", "600"],
+    ];
+    for args in commands {
+        assert!(std::process::Command::new("ip").args(args).status().is_ok_and(|s| s.success()), "ip {args:?}");
+    }
+    for (to, size, cause) in [
+        ("10.79.0.1", "44", "host-unreachable"),
+        ("10.78.0.1", "44", "forbidden"),
+        ("10.80.0.1", "44", "network-unreachable"),
+    ] {
+        let args = ["--count", "2", "--interval", "1ms", "--wait", "10ms", "--size", size, "--json"];
+        let output = run(&[&["stamp", "send", to], &args[..]].concat());
+        match objects(&output.out).pop() {
+            Some(report) => {
+                assert_valid("stamp-send", &report);
+                assert_eq!((&report["sent"], &report["lost"]), (&2.into(), &2.into()), "{output:?}");
+                assert!(report["errors"].as_array().is_some_and(|e| e.iter().any(|e| e["cause"] == cause)), "{report}");
+                assert_eq!(output.status, Some(1), "{output:?}");
+            }
+            // The kernel may refuse the route when the socket is connected.
+            None => assert!(output.status == Some(2) && output.err.contains(to), "{output:?}"),
+        }
+    }
 }
 
 /// A free UDP port of the loopback interface.

@@ -3,7 +3,7 @@
 use super::groups;
 use super::page::{Family, Page, escape};
 use crate::recording::RecorderReport;
-use crate::report::{ClockReport, QueueReport, Report};
+use crate::report::{ClockReport, DuplicateReport, QueueReport, Report};
 use crate::retention_report::RetentionReport;
 use flow::ExpiryDelays;
 use interface_program::ProgramReport;
@@ -125,6 +125,12 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         &clock(&|c| c.maximum_error_nanos as f64 / 1e9),
     );
     family(
+        "clock_frequency_correction_ratio",
+        "gauge",
+        "Correction of the rate of the system clock by the time daemon; 0.000001 is 1 ppm.",
+        &clock(&|c| c.frequency_ppb as f64 / 1e9),
+    );
+    family(
         "timestamp_deviation_seconds",
         "gauge",
         "Estimated standard deviation of the timestamps that the engine distributes to the packets of a batch; 0 with \
@@ -186,6 +192,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "Packets that a lossy listener missed, as the listener reports.",
         &listeners,
     );
+    detected(&report.queues, &mut family);
     if let Some(program) = &report.program {
         programmed(program, &mut family);
     }
@@ -209,6 +216,12 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         "counter",
         "Packets counted in the time series and, if they belong to a flow, in the flow.",
         meter.packets,
+    );
+    one(
+        "marked_duplicate_packets_total",
+        "counter",
+        "Stored packets that are marked as copies of earlier packets, and counted apart in the time series.",
+        meter.duplicates,
     );
     one(
         "unmetered_packets_total",
@@ -282,6 +295,27 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
 }
 
 /// Adds the metrics of the interface's program.
+/// Adds the metrics of the detection of duplicates.
+fn detected(queues: &[QueueReport], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let reports = || queues.iter().filter_map(|queue| Some((queue.queue, queue.duplicates.as_ref()?)));
+    if reports().next().is_none() {
+        return;
+    }
+    let found = reports().flat_map(|(queue, report)| report.found.iter().map(move |found| (queue, found)));
+    let found: Vec<_> =
+        found.map(|(queue, (class, n))| (format!(",queue=\"{queue}\",class=\"{class}\""), *n as f64)).collect();
+    family("duplicates_found_total", "counter", "Duplicates that were marked or removed, by class.", &found);
+    let mut each = |name: &str, kind: &str, help: &str, value: fn(&DuplicateReport) -> f64| {
+        let samples: Vec<_> = reports().map(|(queue, report)| (format!(",queue=\"{queue}\""), value(report))).collect();
+        family(name, kind, help, &samples);
+    };
+    let help = "Time that the table of duplicates reaches back. Copies that are later than their originals by more are \
+                not found.";
+    each("duplicate_reach_seconds", "gauge", help, |report| report.reach_nanos as f64 / 1e9);
+    let help = "Packets that the table of duplicates forgot before the window ended.";
+    each("duplicate_forgotten_packets_total", "counter", help, |report| report.forgotten as f64);
+}
+
 fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     let unsent = [("kernel", program.kernel.unsent), ("user", program.user.unsent)];
     let unsent = unsent.map(|(part, n)| (format!(",part=\"{part}\""), n as f64));

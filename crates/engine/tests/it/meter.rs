@@ -23,9 +23,9 @@ const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
 /// The flow records and series rows of a meter.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct RecordsAndRows {
-    records: Vec<Record>,
-    rows: Vec<Row>,
+pub struct RecordsAndRows {
+    pub records: Vec<Record>,
+    pub rows: Vec<Row>,
 }
 
 /// A sink that collects all flow records and series rows for the test.
@@ -60,7 +60,7 @@ impl Sink for CollectingSink {
     }
 }
 
-fn metered(plan: Plan, shards: usize) -> Plan {
+pub fn metered(plan: Plan, shards: usize) -> Plan {
     Plan { meter: Some(MeterPlan { shards, ..MeterPlan::new(3) }), ..plan }
 }
 
@@ -71,7 +71,7 @@ fn start_with(plan: &Plan, collector: &CollectingSink) -> Capture {
 }
 
 /// Runs a plan to its end, and asserts that packets, flow records and series rows agree.
-fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
+pub fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
     let collector = CollectingSink::default();
     let ended = common::end(start_with(plan, &collector), plan);
     (assert_data_types_agree(&collector, &ended), ended)
@@ -89,10 +89,14 @@ fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> Records
     let offered: u64 = data.rows.iter().map(|row| row.ledger.offered).sum();
     let counts = &ended.report.counts;
     assert_eq!((stored, offered), (counts.stored, counts.offered), "sums of the ledger terms in the rows");
-    assert_eq!(in_rows + meter.unmetered, counts.stored, "packets in the rows");
-    assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "packets in the flow records");
+    let marked: u64 = data.rows.iter().map(|row| row.duplicate.packets).sum();
+    let apart = meter.unmetered + marked;
+    assert_eq!(in_rows + apart, counts.stored, "packets in the rows");
+    assert_eq!(in_records + meter.without_flow + apart, counts.stored, "packets in the flow records");
     for row in &data.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
+        let methods: u64 = row.timestamps.methods.iter().sum();
+        assert_eq!(methods, row.ledger.stored, "each stored packet has one timestamp method: {row:?}");
         assert_eq!(row.interface, 3);
     }
     data
@@ -299,14 +303,23 @@ fn a_replay_makes_the_records_and_rows_of_the_recording() {
     until_offered(&capture, sent.len() as u64);
     let ended = stop(capture, &capture_plan);
     let live = assert_data_types_agree(&collector, &ended);
+    let of_packets = live.rows.iter().filter(|row| row.total.packets > 0);
+    for row in of_packets.clone() {
+        let times = &row.timestamps;
+        assert_eq!(times.methods[base::TimestampMethod::Poll as usize], row.ledger.stored);
+        assert_eq!(times.synchronised + times.unsynchronised, 1, "the state of the clock is known: {row:?}");
+        assert!(times.clock_rate.abs_diff(1_000_000_000) <= 500_000, "{row:?}");
+    }
+    assert!(of_packets.count() > 1);
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
     let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
     assert!(live.records == replayed.records, "the replay makes other records");
     // Only the recording has series rows for the seconds without packets after the last packet, and only its rows
-    // contain the ledger of the capture.
+    // contain the ledger of the capture and the state of the clock.
+    let timestamps = series::TimestampCounters::default();
     let comparable = |data: &RecordsAndRows| -> Vec<Row> {
         let rows = data.rows.iter().filter(|row| row.total.packets > 0);
-        rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
+        rows.map(|row| Row { ledger: base::Tally::default(), timestamps, ..*row }).collect()
     };
     assert_eq!(comparable(&live), comparable(&replayed));
 }

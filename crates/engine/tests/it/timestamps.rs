@@ -2,9 +2,9 @@
 
 use crate::common;
 
-use base::{Timestamp, TimestampMethod};
+use base::{Timestamp, TimestampMethod, TimestampQuality};
 use capture::auto::SourceKind;
-use common::{frames, plan, port, sim, start, stop, until, until_offered};
+use common::{frames, plan, port, run, sim, start, stop, until, until_offered};
 use netgrain_engine::{Capture, Plan, Report, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode, attach};
 use std::collections::BTreeMap;
@@ -137,7 +137,25 @@ fn each_method_timestamps_a_simulation_in_real_time() {
         let ended = stop(capture, &plan);
         let packets: Vec<_> = ended.packets().map(|packet| packet.ts).collect();
         assert!(packets.is_sorted(), "{setting}");
+        let index =
+            ended.files.iter().flat_map(|file| &file.index.entries).filter(|entry| entry.first_record.is_some());
+        let quality = index.fold(TimestampQuality::UNKNOWN, |all, entry| all.and(entry.timestamps));
+        assert!(!quality.methods.is_empty(), "{setting}");
+        assert!(quality.methods.iter().all(|method| methods.contains(&method)), "{setting}: {quality:?}");
+        assert_eq!(quality.deviation_nanos.is_some(), expected != "poll", "{setting}: {quality:?}");
+        assert!(quality.clock.is_some(), "{setting}: the state of the system clock is known from the first packet on");
     }
+}
+
+#[test]
+fn packets_of_virtual_time_have_neither_deviation_nor_clock_in_the_index() {
+    let dir = TempDir::new("stamps");
+    let spec = "60,packets=100".parse().expect("a specification");
+    let source = SourcePlan::Sim { spec, start: Some(Timestamp::from_secs_nanos(1_700_000_000, 0)), name: None };
+    let ended = run(&plan(source, &dir.join("store")));
+    let quality = ended.files[0].index.entries[0].timestamps;
+    let methods = [TimestampMethod::Schedule].into_iter().collect();
+    assert_eq!(quality, TimestampQuality { methods, ..TimestampQuality::UNKNOWN });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bytes;
 mod capture_file;
 mod columns;
 mod configuration;
+mod duplicates;
 mod filter;
 mod group_message;
 mod ipfix;
@@ -33,5 +34,6 @@ pub const TARGETS: &[Target] = &[
     stamp_packet::TARGET,
     switch_timestamp::TARGET,
     train_payload::TARGET,
+    duplicates::TARGET,
     words::TARGET,
 ];

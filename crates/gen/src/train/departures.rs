@@ -48,7 +48,8 @@ impl Departures {
         let burst_length = (per_burst - 1).saturating_mul(nanos(spec.gap));
         let burst_period = burst_length.saturating_add(nanos(spec.burst_gap));
         let train_length = (bursts - 1).saturating_mul(burst_period).saturating_add(burst_length);
-        let trains = spec.trains.map_or(u64::from(u32::MAX), u64::from);
+        let has_other_limit = spec.packets.is_some() || spec.duration.is_some();
+        let trains = u64::from(spec.trains.unwrap_or(if has_other_limit { u32::MAX } else { 1 }));
         let packets = trains.saturating_mul(bursts).saturating_mul(per_burst);
         Self {
             per_burst,

@@ -22,7 +22,8 @@ const DEFAULT_DESTINATION_MAC: [u8; 6] = [0x02, 0x6e, 0x67, 0, 0, 2];
 pub struct TrainSpec {
     /// The number of the session, which distinguishes runs of the generator. `None` if the sender chooses the number.
     pub session: Option<u32>,
-    /// Number of trains, at least 1; `None` if only a duration limits the run.
+    /// Number of trains, at least 1. `None` means one train, or as many trains as the duration or the number of packets
+    /// permits if one of these is given.
     pub trains: Option<u32>,
     /// The gap from the last packet of a train to the first packet of the next train.
     pub train_gap: Duration,
@@ -66,7 +67,7 @@ impl FromStr for TrainSpec {
         if first != "train" {
             return Err(TrainSpecError::First(first.to_owned()));
         }
-        let (mut trains, mut sizes) = (None, None);
+        let mut sizes = None;
         let mut spec = Self {
             session: None,
             trains: None,
@@ -97,7 +98,7 @@ impl FromStr for TrainSpec {
                 }
                 "trains" => {
                     let n = number(u32::MAX).ok_or(bad("a number of trains from 1 to 4294967295: trains=10"))?;
-                    trains = Some(n as u32);
+                    spec.trains = Some(n as u32);
                 }
                 "bursts" => {
                     let n = number(u32::MAX).ok_or(bad("a number of bursts from 1 to 4294967295: bursts=10"))?;
@@ -126,7 +127,6 @@ impl FromStr for TrainSpec {
             return Err(TrainSpecError::Families { source: spec.source, destination: spec.destination });
         }
         spec.sizes = parse_sizes(sizes.unwrap_or("200"), min_len(&spec.source))?;
-        spec.trains = if trains.is_none() && spec.duration.is_none() { Some(1) } else { trains };
         Ok(spec)
     }
 }
@@ -295,10 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_one_train_by_default_unless_a_duration_is_given() {
-        let trains = |text: &str| text.parse::<TrainSpec>().unwrap().trains;
-        assert_eq!(trains("train"), Some(1));
-        assert_eq!(trains("train,duration=1s"), None);
-        assert_eq!(trains("train,duration=1s,trains=2"), Some(2));
+    fn a_run_has_one_train_by_default_unless_a_duration_or_a_number_of_packets_is_given() {
+        let packets = |text: &str| crate::train::Departures::new(&text.parse().unwrap()).count();
+        assert_eq!(packets("train"), 100);
+        assert_eq!(packets("train,trains=2"), 200);
+        assert_eq!(packets("train,packets=1k"), 1000);
+        assert_eq!(packets("train,packets=1k,trains=2"), 200);
+        // A train lasts 9.9 ms and is followed by a gap of 1 s.
+        assert_eq!(packets("train,duration=2s"), 200);
+        assert_eq!(packets("train,duration=2s,trains=1"), 100);
     }
 }

@@ -211,6 +211,9 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
+        if context.query.with_timestamp_quality {
+            context.add_timestamps(self.origin.number, file.timestamps());
+        }
         // If no hold can be taken, the tail reads the file without a hold. For example, if the directory was removed,
         // retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());

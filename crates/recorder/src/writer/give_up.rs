@@ -1,8 +1,7 @@
 //! Ends a recording whose volume still refuses writes when the grace period after the stop has passed.
 
-use super::file::as_lost;
+use super::file::{Step, as_lost};
 use super::run_state::Losses;
-use super::seal::Step;
 use super::{Event, Writer};
 use crate::cutter::{Job, Part};
 use crate::writer::flight::Flight;
@@ -96,7 +95,7 @@ impl<D: Device> Writer<D> {
                 continue;
             }
             if !lost.is_empty() {
-                self.files[i].write_losses(&mut self.device, &lost);
+                self.files[i].index.write_losses(&mut self.device, &lost);
             }
             let Ok(straddler) = self.files[i].cut_short(&lost) else {
                 self.remove_empty(i);
@@ -119,9 +118,9 @@ impl<D: Device> Writer<D> {
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);
-        let _ = self.device.remove(&file.hidden_data);
-        let _ = self.device.remove(&file.hidden_index);
-        if let Some(stem) = &file.has_marker {
+        let _ = self.device.remove(&file.path);
+        let _ = self.device.remove(&file.index.path);
+        if let Some(stem) = &file.order.marker {
             let root = self.config.directory();
             let _ = out_of_order::remove_marker(&mut self.device, &root, stem, None);
         }

@@ -14,7 +14,7 @@ fn rewritten(rewriter: &Rewriter, frame: &[u8], position: Position) -> Vec<u8> {
 
 fn all_changes(seed: u64) -> Rewrite {
     Rewrite {
-        prefixes: vec!["10.0.0.0/8=172.16.0.0/8".parse().unwrap(), "fd00::/16=2001::/16".parse().unwrap()],
+        prefixes: vec!["10.0.0.0/8=172.0.0.0/8".parse().unwrap(), "fd00::/16=2001::/16".parse().unwrap()],
         flow_depth: Some(20),
         copies: 5,
         random_source: Some("12,50".parse().unwrap()),
@@ -111,6 +111,25 @@ fn correct_checksums_stay_correct_and_nothing_else_changes() {
             let payload = l4 + if headers.protocol() == Some(IpProtocol::TCP) { 20 } else { 8 };
             assert_eq!((&out[l4..l4 + 4], &out[payload..]), (&frame[l4..l4 + 4], &frame[payload..]), "{why}");
         }
+    }
+}
+
+#[test]
+fn an_icmp_error_of_a_router_is_about_the_same_flow_after_the_change() {
+    let seed = testkit::seed("an_icmp_error_of_a_router_is_about_the_same_flow_after_the_change");
+    let rewriter = Rewriter::new(Rewrite { flow_depth: Some(16), seed, ..Rewrite::default() });
+    let (host, server, router) = ([10, 1, 2, 3], [10, 9, 8, 7], [10, 5, 5, 5]);
+    let (mut buffer, mut quote) = ([0; 300], [0; 300]);
+    let sent = Frame::udp4(host, 5000, server, 53).payload(b"question").write(&mut buffer).unwrap().to_vec();
+    let quoted = Frame::udp4(host, 5000, server, 53).raw().payload(b"question").write(&mut quote).unwrap().to_vec();
+    let error = Frame::icmp4(router, host, 11, 0, [0; 4]).payload(&quoted).write(&mut buffer).unwrap().to_vec();
+    for pass in 0..20 {
+        let position = Position { pass, ..Position::default() };
+        let (sent, error) = (rewritten(&rewriter, &sent, position), rewritten(&rewriter, &error, position));
+        let source = &sent[26..30];
+        assert_eq!(&error[30..34], source, "destination of the error, pass {pass}, seed {seed}");
+        assert_eq!(&error[42 + 12..42 + 16], source, "quoted source, pass {pass}, seed {seed}");
+        assert_eq!(&error[42 + 16..42 + 20], &sent[30..34], "quoted destination, pass {pass}, seed {seed}");
     }
 }
 

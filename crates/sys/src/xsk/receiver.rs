@@ -188,6 +188,24 @@ impl Receiver {
         lengths.len() + further as usize
     }
 
+    /// Calls `each` with the bytes of the next frames in the receive ring that have a single chunk, among the next `most`
+    /// chunks, in the order of arrival. The frames remain in the ring.
+    pub fn look_ahead(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
+        let ready = self.receive.ready(most.min(BATCH as usize) as u32);
+        let mut continued = false;
+        for ahead in 0..ready {
+            let desc = self.receive.peek(ahead);
+            let more = desc.options & CONTINUED != 0;
+            if !more
+                && !continued
+                && let Some(bytes) = self.bytes(desc)
+            {
+                each(bytes);
+            }
+            continued = more;
+        }
+    }
+
     /// Waits for a frame, the end of `time` or a signal. Also wakes a driver that sleeps because it had no chunks.
     ///
     /// # Errors
