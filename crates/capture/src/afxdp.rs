@@ -35,6 +35,7 @@
 
 mod advice;
 mod assembly;
+mod context;
 mod dispatcher;
 mod queues;
 mod stamp_clock;

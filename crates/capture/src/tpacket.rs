@@ -293,3 +293,35 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
         ..Frame::new(record.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_record_says_whether_the_nic_or_the_kernel_made_its_timestamp() {
+        let record = Record {
+            bytes: &[0; 60],
+            length: 60,
+            seconds: 5,
+            nanos: 7,
+            status: status::HARDWARE_STAMP,
+            vlan_tpid: 0,
+            vlan_tci: 0,
+            packet_type: 0,
+            next: 0,
+        };
+        // `TP_STATUS_TS_SOFTWARE` is set if the kernel made the timestamp before the packet socket got the frame.
+        const SOFTWARE_STAMP: u32 = 1 << 29;
+        for (status, method) in [
+            (status::HARDWARE_STAMP, TimestampMethod::Hardware),
+            (status::HARDWARE_STAMP | status::VLAN, TimestampMethod::Hardware),
+            (SOFTWARE_STAMP, TimestampMethod::Kernel),
+            (0, TimestampMethod::Kernel),
+        ] {
+            let frame = frame(&Record { status, ..record }, 1514);
+            assert_eq!(frame.stamp_method, Some(method), "{status:#x}");
+            assert_eq!(frame.stamp, Some(Timestamp::from_nanos(5_000_000_007)));
+        }
+    }
+}

@@ -475,7 +475,7 @@ fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
             State::Warning,
             format!("the NIC could timestamp every packet{clock}"),
         )
-        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to synchronise the clock of the NIC", f.port.name)),
+        .fix(format!("hwstamp_ctl -i {} -r 1; netgrain converts the NIC's timestamps to system time", f.port.name)),
         Some(t) if t.hardware => Finding::good(
             &checks::CARD_STAMPS,
             &s,

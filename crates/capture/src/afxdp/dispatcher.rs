@@ -23,6 +23,7 @@
 //! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
 
+use super::context;
 use super::swap::{PortMap, PreparedProgram, spec};
 use super::timestamps::{StampCode, XdpTimestamps};
 use crate::ProgramOutcomes;
@@ -107,13 +108,6 @@ pub enum DispatcherError {
 
 /// The only key of the program array and of the map of generations.
 const ONLY: [u8; 4] = [0; 4];
-
-/// Offsets in `struct xdp_md`.
-pub(super) mod context {
-    pub const DATA: i16 = 0;
-    pub const DATA_META: i16 = 8;
-    pub const RX_QUEUE_INDEX: i16 = 16;
-}
 
 impl XdpDispatcher {
     /// Attaches the program to the interface. All frames pass to the kernel until a queue is redirected to a socket.

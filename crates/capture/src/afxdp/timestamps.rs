@@ -11,7 +11,7 @@
 //!
 //! The kernel's clock is `CLOCK_TAI`, because programs cannot read UTC; the reader subtracts the difference.
 
-use super::dispatcher::context;
+use super::context;
 use bpf::{Alu, Asm, Condition, Helper, Reg, Size, kernel_function};
 use sys::netlink::netdev::xdp_features;
 
