@@ -113,17 +113,17 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`].
-fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
+/// Registers `umem` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`].
+fn register(fd: &OwnedFd, umem: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
     let registration = XdpUmemReg {
-        addr: area.address() as u64,
-        len: area.len() as u64,
+        addr: umem.address() as u64,
+        len: umem.len() as u64,
         chunk_size: chunk,
         headroom: spare,
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    // The memory outlives the socket, because each owner of the socket also has a reference to `area`.
+    // The memory outlives the socket, because each owner of the socket also has a reference to `umem`.
     Ok(set_xdp_umem_reg(fd, registration)?)
 }
 

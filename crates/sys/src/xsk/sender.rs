@@ -55,7 +55,7 @@ pub struct Sender {
     /// Some drivers require chunks in the fill ring even for a socket that only sends. These chunks are never used.
     _fill: Producer<u64>,
     fd: OwnedFd,
-    area: Arc<Umem>,
+    umem: Arc<Umem>,
     chunk: usize,
     chunks_per_frame: usize,
     free: Vec<u32>,
@@ -90,9 +90,9 @@ impl Sender {
     pub fn open(options: &SenderOptions) -> Result<Self, StepError> {
         let entries = (options.frames * options.chunks_per_frame).next_power_of_two();
         let chunks = options.frames * options.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
+        let umem = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, options.chunk, 0).step("register packet memory")?;
+        register(&fd, &umem, options.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
@@ -114,7 +114,7 @@ impl Sender {
             completion,
             _fill: fill,
             fd,
-            area,
+            umem,
             chunk: options.chunk as usize,
             chunks_per_frame: options.chunks_per_frame as usize,
             free: (0..options.frames).rev().collect(),
@@ -147,7 +147,7 @@ impl Sender {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.frame_max();
             // SAFETY: the buffer is inside the UMEM and is free: the kernel has returned it.
-            let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
+            let bytes = unsafe { self.umem.bytes_mut(at, self.frame_max()) };
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());
             let mut from = 0;
