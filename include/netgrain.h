@@ -353,6 +353,7 @@ typedef struct netgrain_second {
     const uint64_t *notes;      /* notes: note_count numbers; netgrain_note_name returns their names */
     uint32_t loss_count;
     uint32_t note_count;
+    netgrain_volume duplicate;  /* stored packets marked as copies of earlier packets; total does not contain them */
 } netgrain_second;
 
 /* Queries the flow records of a store that overlap the interval and match the filter, in order of their begin. In the filter,

@@ -319,6 +319,7 @@ pub struct Second {
     pub notes: *const u64,
     pub loss_count: u32,
     pub note_count: u32,
+    pub duplicate: Volume,
 }
 
 impl Second {
@@ -346,6 +347,7 @@ impl Second {
             tunnel_numbered,
             tunnel_missing,
             tunnel_late,
+            duplicate,
             ledger,
         } = *row;
         let kind = |kind: TrafficClass| kinds[kind as usize].into();
@@ -383,6 +385,7 @@ impl Second {
             notes: notes.as_ptr(),
             loss_count: losses.len() as u32,
             note_count: notes.len() as u32,
+            duplicate: duplicate.into(),
         }
     }
 }

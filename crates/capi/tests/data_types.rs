@@ -150,7 +150,7 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
     layout!(
         "netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late
     );
-    layout!("netgrain_second", Second, losses notes loss_count note_count);
+    layout!("netgrain_second", Second, losses notes loss_count note_count duplicate);
     // Each constant of the C header has the value of its Rust enum variant.
     for (name, number) in [
         ("END_IDLE_TIMEOUT", EndReason::IdleTimeout as u32),

@@ -2,6 +2,9 @@
 
 use crate::Frame;
 
+/// The largest number of frames that a source shows before it delivers the first of them.
+pub const AHEAD_MAX: usize = 32;
+
 /// The frames that one read of a source's receive ring found.
 #[derive(Clone, Copy, Debug)]
 pub struct FoundFrames<'a> {
@@ -28,6 +31,19 @@ pub trait FrameSink {
     /// know the lengths of the next frames do not call it.
     fn found(&mut self, frames: &FoundFrames<'_>) {
         let _ = frames;
+    }
+
+    /// True if the sink needs [`FrameSink::ahead`]. The value is constant during a poll.
+    fn needs_ahead(&self) -> bool {
+        false
+    }
+
+    /// Shows a frame that the source will deliver soon in the same poll, at most [`AHEAD_MAX`] frames ahead, so that the
+    /// sink can prefetch memory. From this call to the end of the poll the source neither moves nor changes the bytes
+    /// of the frame. Sources that cannot look ahead do not call it, and they may omit frames; only bytes and wire
+    /// length of the frame are valid.
+    fn ahead(&mut self, frame: &Frame<'_>) {
+        let _ = frame;
     }
 
     /// Takes one frame.

@@ -9,7 +9,9 @@
 //! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
 //! the system time at the beginning of the poll that delivers them.
 
-use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
+use crate::{
+    AHEAD_MAX, Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource,
+};
 use base::Timestamp;
 use base::units::Rate;
 use r#gen::{Order, Pacer, Prepared, Traffic};
@@ -87,6 +89,8 @@ impl Sim {
                 queue: 0,
                 link_type: 1,
                 timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
+                timestamp_fallback: None,
+                timestamp_warning: None,
                 link_mbps: None,
                 counted_from: "frames that the simulation delivered",
             },
@@ -132,6 +136,23 @@ impl Sim {
             let due = self.pacer.departure().since(Timestamp::ZERO);
             std::thread::sleep(due.saturating_sub(started.elapsed()).min(wait));
         }
+    }
+
+    /// Delivers `count` frames and returns their number. The sink sees each frame before the source delivers it.
+    fn show_and_hand_out(&mut self, count: u64, sink: &mut impl FrameSink) -> u64 {
+        let mut handed = 0;
+        while handed < count {
+            let batch = (count - handed).min(AHEAD_MAX as u64);
+            let now = if self.truth { system_time() } else { Timestamp::ZERO };
+            let before = self.frames.position();
+            if !self.frames.show_and_take(&mut self.traffic, now, batch as usize, sink) {
+                return handed + self.hand_out(count - handed, |frame: &Frame<'_>| sink.take(frame));
+            }
+            let sum = self.frames.lengths_from(before, batch as usize).sum();
+            self.pacer.sent(batch, sum);
+            handed += batch;
+        }
+        handed
     }
 
     /// Delivers up to `count` frames and returns their number.
@@ -188,8 +209,48 @@ impl Frames {
 
     /// Appends the lengths of the next `count` frames; returns false if the frames do not exist yet.
     fn next_lengths(&self, count: usize, lengths: &mut Vec<u32>) -> bool {
-        let Self::Table { index, next, .. } = self else { return false };
-        lengths.extend(index.iter().cycle().skip(*next).take(count).map(|(_, prepared)| prepared.len() as u32));
+        let Self::Table { next, .. } = self else { return false };
+        lengths.extend(self.lengths_from(*next, count).map(|len| len as u32));
+        true
+    }
+
+    /// The place of the next frame in the table; 0 without a table.
+    fn position(&self) -> usize {
+        if let Self::Table { next, .. } = self { *next } else { 0 }
+    }
+
+    /// The lengths of `count` frames of the table from this place on.
+    fn lengths_from(&self, place: usize, count: usize) -> impl Iterator<Item = u64> {
+        let index = if let Self::Table { index, .. } = self { &index[..] } else { &[] };
+        index.iter().cycle().skip(place).take(count).map(|(_, prepared)| prepared.len() as u64)
+    }
+
+    /// Makes the next `count` frames with the departure time `now`, at most [`AHEAD_MAX`], and passes them to the sink,
+    /// which sees each of them before the first. Returns false if the frames share memory, so that only one of them
+    /// can exist.
+    fn show_and_take(
+        &mut self,
+        traffic: &mut Traffic,
+        now: Timestamp,
+        count: usize,
+        sink: &mut impl FrameSink,
+    ) -> bool {
+        let Self::Table { bytes, index, next } = self else { return false };
+        if index.len() < count {
+            return false;
+        }
+        let place = |i: usize| (*next + i) % index.len();
+        for i in 0..count {
+            let (at, prepared) = index[place(i)];
+            let frame = &mut bytes[at..at + prepared.len()];
+            traffic.stamp(frame, &prepared, now);
+            sink.ahead(&Frame::new(frame));
+        }
+        for i in 0..count {
+            let (at, prepared) = index[place(i)];
+            sink.take(&Frame::new(&bytes[at..at + prepared.len()]));
+        }
+        *next = place(count);
         true
     }
 
@@ -238,7 +299,10 @@ impl Source for Sim {
                 sink.found(&FoundFrames { lengths, found, waited: false });
             }
         }
-        let handed = self.hand_out(count, |frame: &Frame<'_>| sink.take(frame));
+        let handed = match sink.needs_ahead() && matches!(self.clock, Clock::Live(_)) {
+            true => self.show_and_hand_out(count, sink),
+            false => self.hand_out(count, |frame: &Frame<'_>| sink.take(frame)),
+        };
         self.handed += handed;
         Ok(if handed == 0 { Polled::Idle } else { Polled::Frames(handed as usize) })
     }
@@ -297,6 +361,47 @@ mod tests {
         assert!(drain(&mut open("60,rate=1pps,duration=0s", Some(START)), 64).is_empty());
         let mut idle = open("60", None);
         assert_eq!(idle.poll(0, Duration::ZERO, |_| panic!("a frame exceeds the budget")).unwrap(), Polled::Idle);
+    }
+
+    /// A sink that needs the frames ahead, and checks that it gets the shown frames in the same order.
+    #[derive(Default)]
+    struct Shown {
+        ahead: std::collections::VecDeque<(*const u8, Vec<u8>)>,
+        shown: usize,
+        taken: Vec<Vec<u8>>,
+    }
+
+    impl FrameSink for Shown {
+        fn needs_ahead(&self) -> bool {
+            true
+        }
+
+        fn ahead(&mut self, frame: &Frame<'_>) {
+            self.ahead.push_back((frame.bytes.as_ptr(), frame.bytes.to_vec()));
+            assert!(self.ahead.len() <= AHEAD_MAX);
+            self.shown += 1;
+        }
+
+        fn take(&mut self, frame: &Frame<'_>) {
+            if let Some(shown) = self.ahead.pop_front() {
+                assert!(shown == (frame.bytes.as_ptr(), frame.bytes.to_vec()), "the frame was moved or changed");
+            }
+            self.taken.push(frame.bytes.to_vec());
+        }
+    }
+
+    #[test]
+    fn frames_that_are_shown_ahead_are_the_frames_of_an_ordinary_poll() {
+        for (spec, is_shown) in [("60,flows=64,packets=1000", true), ("imix,flows=3,packets=777", true)] {
+            let mut sim = open(spec, None);
+            let mut sink = Shown::default();
+            while sim.poll_into(100, Duration::from_millis(1), &mut sink).unwrap() != Polled::End {}
+            let expected: Vec<_> = drain(&mut open(spec, None), 64).into_iter().map(|(_, bytes)| bytes).collect();
+            let sequences = |frames: &[Vec<u8>]| frames.iter().map(|frame| sequence(frame)).collect::<Vec<_>>();
+            assert!(sequences(&sink.taken) == sequences(&expected), "{spec}");
+            assert_eq!(sink.shown > 900 || sink.shown == 777, is_shown, "{spec}: {}", sink.shown);
+            assert_eq!(sim.counts().unwrap().seen, Some(expected.len() as u64));
+        }
     }
 
     #[test]

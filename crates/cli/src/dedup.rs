@@ -154,6 +154,7 @@ fn settings_of(args: &DedupArgs) -> Result<Settings, Failure> {
         retransmission_window: args.retransmission_window,
         repeat_window: args.repeat_window,
         mirrored_interfaces: args.mirrored_interfaces,
+        unordered_interfaces: false,
         copies_max: if args.exact { u8::MAX } else { usual.copies_max },
         exact: args.exact,
     };

@@ -23,11 +23,11 @@ pub use raw_value::RawValue;
 pub use read::{SetError, read, set};
 pub use retention::{MIN_AGE, RetentionError, RetentionRules};
 pub use table::*;
-pub use timestamping::TimestampSetting;
+pub use timestamping::{SwitchTimestamps, TimestampSetting};
 pub use validate::{
     FILE, METRICS_FORM, MetricsAddressError, Problem, check_metrics_address, contradictions, contradictions_now,
 };
-pub use value::{Age, Count, DuplicateMode, IdleOf, Keep, KeepFree, Setting, Size, SourceKind};
+pub use value::{Age, Count, DuplicateMode, DuplicateTable, IdleOf, Keep, KeepFree, Setting, Size, SourceKind};
 pub use value_error::ValueError;
 
 use load_error::FILE_MAX;

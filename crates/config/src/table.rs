@@ -3,14 +3,14 @@
 
 use super::groups::Group;
 use super::raw_value::RawValue;
-use super::value::{Age, Count, DuplicateMode, IdleOf, Keep, Setting, Size, SourceKind};
+use super::value::{Age, Count, DuplicateMode, DuplicateTable, IdleOf, Keep, Setting, Size, SourceKind};
 use super::value_error::ValueError;
 use crate::units::{CpuList, Mode};
 use duplicates::Classes;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::MeterKey;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,10 @@ sections! {
         /// Method of timestamping (docs/reference/timestamps.md). auto: the timestamps of the kernel or the NIC with
         /// TPACKET, and poll with AF_XDP.
         timestamps: TimestampSetting = TimestampSetting::Auto, Start;
+        /// Format of the timestamps that an aggregation switch adds to the frames (docs/reference/timestamps.md): the
+        /// timestamp replaces that of the capture, and the bytes of the switch are removed from the frame. off leaves
+        /// the frames as they are.
+        switch_timestamps: SwitchTimestamps = SwitchTimestamps::Off, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
         /// Size of the ring of each queue. none means: for interfaces, 1 GiB for all queues of an interface together,
@@ -138,7 +142,14 @@ sections! {
         duplicate_window: Duration = duplicates::settings::WINDOW, Start;
         /// Longest time between two equal packets without identification that are duplicates; 0s excludes them.
         duplicate_repeat_window: Duration = Duration::ZERO, Start;
-        /// Packets that the table of duplicates of each queue holds; each needs about 170 bytes of memory.
+        /// Packets with which a packet is compared: those of its queue, those of its interface, or those of all
+        /// interfaces of this run, for example of both mirrors of a link. interface and all share a table between the
+        /// capture threads.
+        duplicate_table: DuplicateTable = DuplicateTable::Queue, Start;
+        /// Equal packets of different interfaces are duplicates, also without identification: each interface gets at
+        /// most one copy of a packet, as from the mirrors of both ends of a link. Needs duplicate_table = "all".
+        duplicate_mirrored_interfaces: bool = false, Start;
+        /// Packets that a table of duplicates holds; each needs about 170 bytes of memory.
         duplicate_records: Count = Count(duplicates::settings::RECORDS as u64), Start;
         /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;

@@ -2,7 +2,7 @@
 //! each other. `run` reports the first problem and `config --check` reports all, from the same list.
 
 use super::table::Config;
-use super::value::Size;
+use super::value::{DuplicateTable, Size};
 use crate::program::read_program;
 use crate::retention::RetentionRules;
 use crate::units::{MIN_RING, MIN_SEGMENT};
@@ -82,6 +82,11 @@ fn numbers(config: &Config) -> Vec<Problem> {
                 || config.capture.duplicate_window > duplicates::settings::WINDOW_MAX,
             "capture.duplicate_window",
             "more than 0, at most 60s",
+        ),
+        (
+            config.capture.duplicate_mirrored_interfaces && config.capture.duplicate_table != DuplicateTable::All,
+            "capture.duplicate_mirrored_interfaces",
+            "false, or set capture.duplicate_table to all, so that packets of different interfaces are compared",
         ),
         (packets.segment.0 < MIN_SEGMENT, "packets.segment", "at least 2MiB"),
         (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
@@ -313,6 +313,19 @@ impl Setting for TimestampSetting {
     }
 }
 
+impl Setting for SwitchTimestamps {
+    const KIND: &'static str = "off, metawatch or arista-header";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let expected = "one of off, metawatch or arista-header";
+        given.text()?.parse().map_err(|_| ValueError::Type { given: given.clone(), expected })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
 /// The treatment of duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateMode {
@@ -340,6 +353,43 @@ impl DuplicateMode {
             Self::Mark => Some(DuplicateAction::Mark),
             Self::Drop => Some(DuplicateAction::Drop),
         }
+    }
+}
+
+/// The packets with which a packet is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateTable {
+    /// The packets of its queue.
+    Queue,
+    /// The packets of its interface.
+    Interface,
+    /// The packets of all interfaces.
+    All,
+}
+
+impl DuplicateTable {
+    const ALL: [Self; 3] = [Self::Queue, Self::Interface, Self::All];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Interface => "interface",
+            Self::All => "all",
+        }
+    }
+}
+
+impl Setting for DuplicateTable {
+    const KIND: &'static str = "queue, interface or all";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let text = given.text()?;
+        let table = Self::ALL.into_iter().find(|table| table.name() == text);
+        table.ok_or_else(|| ValueError::Type { given: given.clone(), expected: "one of queue, interface or all" })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
     }
 }
 
@@ -437,7 +487,9 @@ mod tests {
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             TimestampSetting::read(&text("ptp")).expect_err("no method"),
+            SwitchTimestamps::read(&text("arista")).expect_err("no format"),
             DuplicateMode::read(&text("on")).expect_err("no mode"),
+            DuplicateTable::read(&text("link")).expect_err("no table"),
             Classes::read(&text("routing,natt")).expect_err("no classes"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),
             Vec::<Count>::read(&text("1,x")).expect_err("no count"),
@@ -453,6 +505,7 @@ mod tests {
             "100k",
             "tpacket",
             "adaptive",
+            "arista-header",
             "mark or drop",
             "proxying",
             "or none",

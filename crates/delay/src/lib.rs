@@ -1,6 +1,7 @@
 //! Layer 1: the analysis of packets that have a sequence number and a departure time, at the receiver.
 //!
-//! An [`Analyser`] gets one [`Arrival`] after the other, in order of arrival, and makes a [`Report`]:
+//! The caller adds one [`Arrival`] for each packet to an [`Analyser`], in order of arrival. The [`Report`] of the
+//! analyser has:
 //!
 //! * one-way delay (RFC 7679) as a distribution, with the error that the clocks of sender and receiver imply; if the
 //!   clocks are not synchronised, the offset of the delay is unknown;
@@ -10,8 +11,8 @@
 //!   Removal of Clock Skew from Network Delay Measurements", INFOCOM 1999);
 //! * the dispersion of bursts, and the bandwidth that this dispersion implies.
 //!
-//! The memory of an analyser is bounded: see [`WINDOW`], [`SAMPLE`], [`HULL_MAX`] and [`OPEN_BURSTS`]. The result does
-//! not depend on random numbers of the machine: the seed of the sample is constant.
+//! The memory of an analyser is bounded: see [`WINDOW`], [`SAMPLE`], [`HULL_MAX`] and [`OPEN_BURSTS`]. The random
+//! sample has a constant seed, so equal packets give equal reports.
 #![forbid(unsafe_code)]
 
 mod analyser;

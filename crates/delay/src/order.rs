@@ -6,22 +6,23 @@
 //! arrivals directly before it have larger sequence numbers (§5); `n` is its degree. Only the first copy of a packet
 //! is an arrival in the sense of these definitions.
 //!
-//! The earliest arrival with a larger number is always an arrival whose number was larger than all numbers before it.
-//! Only these arrivals, the maxima, are stored. Their numbers and times of arrival both increase, so the search is
-//! binary.
+//! For each reordered packet, the earliest arrival with a larger sequence number is an arrival whose number was larger
+//! than all numbers before it. Only such arrivals are stored; they are called maxima. The sequence numbers of the
+//! maxima increase in order of arrival, so a binary search finds the earliest maximum with a larger number.
 
 use base::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Number of sequence numbers below the highest in which a packet is recognised as a duplicate or as reordered; also
-/// the largest number of maxima that are stored. A packet further below counts as undecided.
+/// A packet is recognised as reordered or as a duplicate if its sequence number is below the highest by less than this
+/// number. A packet with a still lower sequence number counts as undecided. This number is also the largest number of
+/// maxima that are stored.
 pub const WINDOW: u64 = 1 << 14;
 
-/// The largest degree of n-reordering that is counted.
+/// The largest degree of n-reordering that is measured. Larger degrees count as this degree.
 pub const DEGREE_MAX: usize = 128;
 
-/// The counts by sequence number. `received = unique + duplicates + undecided`.
+/// Counts of packets. Invariant: `received = unique + duplicates + undecided`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceReport {
     /// Packets that arrived.
@@ -30,46 +31,48 @@ pub struct SequenceReport {
     pub unique: u64,
     /// Further copies of packets.
     pub duplicates: u64,
-    /// Packets whose sequence number is more than [`WINDOW`] below the highest: late or duplicate.
+    /// Packets whose sequence number is at least [`WINDOW`] below the highest. Each is a reordered packet or a
+    /// duplicate.
     pub undecided: u64,
-    /// Packets that did not arrive: sequence numbers from the lowest to the highest without a packet. With undecided
-    /// packets, the true number is lower by at most their number.
+    /// Packets that did not arrive: the number of sequence numbers from the lowest to the highest for which no packet
+    /// was counted in `unique`. If there are undecided packets, the true number of lost packets may be lower by at most
+    /// `undecided`.
     pub lost: u64,
     /// The lowest and the highest sequence number that arrived.
     pub range: Option<(u64, u64)>,
 }
 
-/// The reordering of the first copies.
+/// The reordering of packets (RFC 4737). Only the first copy of each packet is evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reordering {
     /// Reordered packets.
     pub reordered: u64,
-    /// The largest extent, in packets.
+    /// The largest extent of a reordered packet, in packets.
     pub extent_max: u64,
     /// The sum of the extents of all reordered packets.
     pub extent_sum: u64,
     /// Reordered packets whose extent is a lower limit, because the earliest arrival with a larger number is no longer
     /// stored.
     pub limited_extents: u64,
-    /// The largest late time.
+    /// The largest late time of a reordered packet.
     pub late_time_max: Duration,
-    /// Reordered packets with degree 3 or more: a TCP receiver would have caused a retransmission of each (RFC 4737
-    /// §5).
+    /// Reordered packets with degree 3 or more. If the packets were TCP segments, the duplicate acknowledgements would
+    /// have caused a retransmission of each of these packets (RFC 4737 §5).
     pub degree_3: u64,
-    /// The largest degree, at most [`DEGREE_MAX`].
+    /// The largest degree of a reordered packet, at most [`DEGREE_MAX`].
     pub degree_max: u64,
 }
 
-/// The position of an arrival in the sequence.
+/// The class of an arrival by its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The packet has the highest sequence number so far.
     InOrder,
     /// The packet is reordered by this extent.
     Reordered(u64),
-    /// The packet arrived before.
+    /// A packet with this sequence number has already arrived.
     Duplicate,
-    /// The sequence number is too far below the highest.
+    /// The sequence number is at least [`WINDOW`] below the highest.
     Undecided,
 }
 
@@ -78,19 +81,20 @@ pub enum Place {
 pub struct Order {
     counts: SequenceReport,
     reordering: Reordering,
-    /// For each remainder modulo the window, the last sequence number that arrived, plus 1; 0 for none.
+    /// The index is the sequence number modulo [`WINDOW`]. The value is the last sequence number with this index that
+    /// arrived, plus 1; 0 if none arrived.
     seen: Vec<u64>,
     maxima: VecDeque<Maximum>,
-    /// True if maxima were removed.
+    /// True if maxima were removed because their number had reached [`WINDOW`].
     is_trimmed: bool,
-    /// The sequence numbers of the last unique arrivals, the latest last.
+    /// The sequence numbers of the last unique arrivals, at most [`DEGREE_MAX`], in order of arrival.
     recent: VecDeque<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Maximum {
     sequence: u64,
-    /// The number of the arrival among the unique arrivals.
+    /// The number of unique arrivals before this arrival.
     arrival: u64,
     time: Timestamp,
 }
@@ -157,7 +161,8 @@ impl Order {
         let reordering = &mut self.reordering;
         reordering.reordered += 1;
         reordering.limited_extents += u64::from(earliest == 0 && self.is_trimmed);
-        // The highest sequence number is always stored as a maximum, and is above this sequence number.
+        // The highest sequence number is always stored as a maximum, so `maxima` has an element with a larger sequence
+        // number than a reordered packet.
         let extent = self.maxima.get(earliest).map_or(0, |maximum| {
             reordering.late_time_max = reordering.late_time_max.max(time.since(maximum.time));
             arrival - maximum.arrival
@@ -188,7 +193,7 @@ mod tests {
     use base::Prng;
     use std::collections::HashSet;
 
-    /// The definitions of RFC 4737 on the complete list of arrivals.
+    /// The expected results: the definitions of RFC 4737 applied to the complete list of arrivals.
     fn by_definition(arrivals: &[(u64, Timestamp)]) -> (SequenceReport, Reordering) {
         let (mut seen, mut unique) = (HashSet::new(), Vec::new());
         for (sequence, time) in arrivals {
@@ -250,13 +255,14 @@ mod tests {
 
     #[test]
     fn three_late_packets_have_the_extents_and_degrees_of_the_definition() {
-        // The earliest larger number before 4, 5 and 6 is 7, at position 3.
+        // For packets 4, 5 and 6, the earliest arrival with a larger number is packet 7, at position 3 (from 0).
         let numbers = [1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11];
         let mut order = Order::default();
         let places: Vec<Place> = numbers.iter().map(|n| order.add(*n, Timestamp::from_nanos(*n))).collect();
         assert_eq!(places[7..10], [Place::Reordered(4), Place::Reordered(5), Place::Reordered(6)]);
         assert_eq!(order.reordering().reordered, 3);
-        // Four numbers above 4 precede it; 5 and 6 are directly preceded by a smaller number.
+        // Directly before packet 4 there are four packets with larger numbers. Directly before packets 5 and 6 there is
+        // a packet with a smaller number, so their degree is 0.
         assert_eq!((order.reordering().degree_max, order.reordering().degree_3), (4, 1));
         assert_eq!(order.counts().lost, 0);
     }
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_end_of_the_range_are_counted() {
+    fn sequence_numbers_up_to_the_largest_u64_are_counted() {
         let mut order = Order::default();
         for n in [0, u64::MAX, u64::MAX, u64::MAX - 1] {
             order.add(n, Timestamp::ZERO);

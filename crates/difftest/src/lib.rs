@@ -12,6 +12,7 @@
 //!   tunnelled, fragmented), and reads packets of capture files.
 //! * [`semantics`]: a second implementation of the packet language, the model. It uses neither the IR nor the packet
 //!   facts.
+//! * [`naive_duplicates`]: a second implementation of the detection of duplicates, which compares all bytes.
 //! * [`Trial`]: runs many programs over many packets on one [`BackEnd`] and compares the results with the model. A
 //!   mismatch is reduced ([`shrink`]) and reported as source text, bytes and seed.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod case;
 pub mod frames;
 mod interpreted;
 mod literals;
+pub mod naive_duplicates;
 mod report;
 pub mod semantics;
 pub mod shrink;

@@ -4,14 +4,15 @@
 use crate::compared::{Compared, Selector};
 use crate::counts::Counts;
 use crate::datagrams::Datagrams;
+use crate::prepared::{Prepared, Preparer};
 use crate::rules::{self, Candidate, Verdict};
 use crate::settings::{Settings, SettingsError};
-use crate::table::{Head, Table};
+use crate::table::{Head, Prefetcher, Table};
 use crate::{Class, Duplicate, Packet};
 use base::Timestamp;
 use base::memory::{Hints, NoHints};
 use std::time::Duration;
-use wire::{Decoded, Fragment};
+use wire::Fragment;
 
 /// Packets whose compared parts are found before the first of them is compared, so that the cache misses of their
 /// buckets overlap.
@@ -36,11 +37,10 @@ const BATCH: usize = 32;
 /// ```
 pub struct Detector<H = NoHints> {
     settings: Settings,
-    selector: Selector,
+    preparer: Preparer,
     table: Table<H>,
     datagrams: Option<Datagrams>,
-    decoded: Decoded,
-    batch: Vec<Compared>,
+    batch: Vec<Prepared>,
     last: Timestamp,
     counts: Counts,
 }
@@ -80,11 +80,10 @@ impl<H: Hints> Detector<H> {
         settings.check()?;
         let table = Table::new(settings.records, settings.stored_bytes, hints);
         Ok(Self {
-            selector: Selector::new(&settings, table.stride(), key),
+            preparer: Preparer::new(Selector::new(&settings, table.stride(), key)),
             datagrams: settings.compares_fragments().then(|| Datagrams::new(settings.records, hints)),
             table,
-            decoded: Decoded::default(),
-            batch: vec![Compared::default(); BATCH],
+            batch: vec![Prepared::default(); BATCH],
             last: Timestamp::ZERO,
             counts: Counts::default(),
             settings,
@@ -107,23 +106,36 @@ impl<H: Hints> Detector<H> {
         self.table.oldest().map_or(Duration::ZERO, |oldest| self.last.since(oldest))
     }
 
-    /// Compares a packet with the packets before it.
-    pub fn inspect(&mut self, packet: &Packet<'_>) -> Option<Duplicate> {
-        let mut compared = Compared::default();
-        self.selector.select(packet, &mut self.decoded, &mut compared);
-        self.process(packet, &compared)
+    /// A function of the settings and the key of this detector that prepares packets for it. Detectors with the same
+    /// settings and key can use the same preparer.
+    pub fn preparer(&self) -> Preparer {
+        self.preparer.clone()
     }
 
-    /// Forgets the packet of the last call of [`Detector::inspect`], because the packet was lost afterwards. Without
-    /// this, a copy of the lost packet would be removed too, and no copy would be stored.
-    pub fn forget_last(&mut self, packet: &Packet<'_>) {
-        self.table.forget_last();
-        if self.datagrams.is_some() {
-            let mut compared = Compared::default();
-            self.selector.select(packet, &mut self.decoded, &mut compared);
-            if let Some(datagrams) = &mut self.datagrams {
-                datagrams.forget(compared.region(packet.data), self.counts.packets);
-            }
+    /// Prefetches the buckets of this detector.
+    pub fn prefetcher(&self) -> Prefetcher<H> {
+        self.table.prefetcher()
+    }
+
+    /// Compares a packet with the packets before it.
+    pub fn inspect(&mut self, packet: &Packet<'_>) -> Option<Duplicate> {
+        let prepared = self.preparer.prepare(packet);
+        self.process(packet, &prepared.0)
+    }
+
+    /// As [`Detector::inspect`], for a packet that was prepared before.
+    #[inline]
+    pub fn inspect_prepared(&mut self, packet: &Packet<'_>, prepared: &Prepared) -> Option<Duplicate> {
+        self.process(packet, &prepared.0)
+    }
+
+    /// Forgets the packet with this number ([`Counts::packets`] after the call that inspected it), because the packet
+    /// was lost afterwards. Without this, a copy of the lost packet would be removed too, and no copy would be stored.
+    pub fn forget(&mut self, number: u64, packet: &Packet<'_>) {
+        self.table.forget(number.wrapping_sub(1));
+        if let Some(datagrams) = &mut self.datagrams {
+            let compared = self.preparer.prepare(packet).0;
+            datagrams.forget(compared.region(packet.data), number);
         }
     }
 
@@ -131,13 +143,14 @@ impl<H: Hints> Detector<H> {
     /// [`Detector::inspect`]; batches of 32 packets or more are faster.
     pub fn inspect_batch(&mut self, packets: &[Packet<'_>], mut each: impl FnMut(usize, Option<Duplicate>)) {
         let mut batch = std::mem::take(&mut self.batch);
+        let prefetcher = self.prefetcher();
         for (first, chunk) in packets.chunks(BATCH).enumerate() {
-            for (packet, compared) in chunk.iter().zip(&mut batch) {
-                self.selector.select(packet, &mut self.decoded, compared);
-                self.table.prefetch(compared.head.key);
+            for (packet, prepared) in chunk.iter().zip(&mut batch) {
+                self.preparer.prepare_into(packet, prepared);
+                prefetcher.prefetch(prepared);
             }
-            for (i, (packet, compared)) in chunk.iter().zip(&batch).enumerate() {
-                each(first * BATCH + i, self.process(packet, compared));
+            for (i, (packet, prepared)) in chunk.iter().zip(&batch).enumerate() {
+                each(first * BATCH + i, self.process(packet, &prepared.0));
             }
         }
         self.batch = batch;

@@ -191,7 +191,12 @@ pub(crate) fn compare(settings: &Settings, old: &Head, stored: &[u8], new: &Cand
     }
     let at = if compared.head.kind == Kind::V4 { v4::TTL } else { v6::HOPS };
     let (before, after) = (stored[at], new.region[at]);
-    if after >= before {
+    let is_reversed = after > before
+        && settings.unordered_interfaces
+        && compared.is_identified
+        && old.interface != compared.head.interface
+        && !differences.is_translated();
+    if after >= before && !is_reversed {
         return out;
     }
     let is_other_link = match macs {
@@ -211,7 +216,7 @@ pub(crate) fn compare(settings: &Settings, old: &Head, stored: &[u8], new: &Cand
     };
     Comparison {
         verdict: enabled(settings, verdict),
-        ttl_drop: before - after,
+        ttl_drop: before.abs_diff(after),
         is_tos_changed: differences.tos,
         is_identical: false,
     }

@@ -56,6 +56,10 @@ pub struct Settings {
     /// True if each interface gets at most one copy of a packet, as from the mirrors of both ends of a link. Then equal
     /// packets from different interfaces are copies, also without identification.
     pub mirrored_interfaces: bool,
+    /// True if packets of different interfaces may be compared in another order than they were on the wire, because a
+    /// thread for each interface reads them. Then a packet that left a router can come before the packet that entered
+    /// it, so an identified packet is also a copy of the class routing if the TTL is higher and the interface differs.
+    pub unordered_interfaces: bool,
     /// The largest number of further copies of one packet. The packet that exceeds this number, and those after it,
     /// count as repeats of the sender.
     pub copies_max: u8,
@@ -75,6 +79,7 @@ impl Default for Settings {
             retransmission_window: RETRANSMISSION_WINDOW,
             repeat_window: Duration::ZERO,
             mirrored_interfaces: false,
+            unordered_interfaces: false,
             copies_max: COPIES_MAX,
             exact: false,
         }

@@ -40,6 +40,26 @@ pub(crate) enum Kind {
     Other,
 }
 
+/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory of
+/// the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetcher<H> {
+    /// The address of the first bucket.
+    buckets: usize,
+    /// The number of buckets less one.
+    mask: u64,
+    hints: H,
+}
+
+impl<H: Hints> Prefetcher<H> {
+    /// Prefetches the bucket of a key.
+    #[inline(always)]
+    pub(crate) fn fetch_bucket(&self, key: u64) {
+        let bucket = (key & self.mask) as usize;
+        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
+    }
+}
+
 /// The fixed part of a record: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
@@ -138,9 +158,11 @@ impl<H: Hints> Table<H> {
         key as usize & (self.buckets.len() - 1)
     }
 
+    /// See [`Prefetcher`].
     #[inline(always)]
-    pub fn prefetch(&self, key: u64) {
-        self.hints.fetch(&self.buckets[self.bucket(key)]);
+    pub fn prefetcher(&self) -> Prefetcher<H> {
+        let (buckets, mask) = (self.buckets.as_ptr().addr(), self.buckets.len() as u64 - 1);
+        Prefetcher { buckets, mask, hints: self.hints }
     }
 
     /// The entries of a key whose records still exist, newest first, from this place in the bucket on.
@@ -216,10 +238,10 @@ impl<H: Hints> Table<H> {
         overwritten
     }
 
-    /// Makes the record of the last packet unusable: no packet has its hashes.
-    pub fn forget_last(&mut self) {
-        let last = self.slot.checked_sub(1).unwrap_or(self.records - 1);
-        if let Some(head) = self.heads.get_mut(last) {
+    /// Makes the record of a packet unusable, if it still exists: no packet has its hashes.
+    pub fn forget(&mut self, number: u64) {
+        let slot = self.next.checked_sub(number).and_then(|age| self.slot_of(age));
+        if let Some(head) = slot.and_then(|slot| self.heads.get_mut(slot)) {
             (head.key, head.body) = (!head.key, 0);
         }
     }

@@ -10,6 +10,7 @@
 
 mod batch_clock;
 mod capture;
+mod duplicate_report;
 mod duplicates;
 mod error;
 mod generator;
@@ -30,7 +31,9 @@ mod rings;
 mod sizes;
 mod stage;
 mod supervisor;
+mod switch_stamps;
 mod timestamp_choice;
+mod timestamp_warnings;
 mod train_report;
 mod train_sender;
 mod volume;
@@ -38,7 +41,8 @@ mod worker;
 mod worker_links;
 
 pub use crate::capture::Capture;
-pub use crate::duplicates::{DuplicateAction, DuplicatePlan};
+pub use crate::duplicates::{DuplicateAction, DuplicatePlan, DuplicateScope, SharedDuplicates};
+pub use duplicate_report::DuplicateReport;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use hash_key::random_key;

@@ -1,7 +1,7 @@
 //! The start of captures. Everything is opened and allocated before the sources deliver the first frame.
 
 use crate::capture::{Capture, Queue};
-use crate::duplicates::QueueDuplicates;
+use crate::duplicates::InterfaceTables;
 use crate::error::EngineError;
 use crate::hash_key::hash_key;
 use crate::plan::{Plan, SocketPlan, SourcePlan};
@@ -116,6 +116,7 @@ impl Capture {
         let (mut threads, mut readers, mut dispatchers) = (Vec::new(), Vec::new(), Vec::new());
         let mut returns = BTreeMap::new();
         let (gone, gone_queues) = channel();
+        let tables = plan.duplicates.as_ref().map(|plan| InterfaceTables::new(plan, hash_key())).transpose()?;
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
             let cpus = processors(plan, number);
@@ -149,7 +150,7 @@ impl Capture {
                 host_gets_all: access(&plan.source) == Access::Shared,
             };
             let program = capture.program.as_ref().map(|program| program.program_sequence(queue));
-            let duplicates = plan.duplicates.as_ref().map(|plan| QueueDuplicates::new(plan, hash_key()));
+            let duplicates = tables.as_ref().map(InterfaceTables::queue);
             let settings = Settings {
                 program: program.transpose()?,
                 snaplen: plan.snaplen_in_force() as usize,
@@ -159,6 +160,7 @@ impl Capture {
                 cpus,
                 spin: plan.spin,
                 timestamps: plan.timestamps,
+                switch_timestamps: plan.switch_timestamps,
                 packets: plan.packets,
                 duration: plan.duration,
                 more: more.clone(),
@@ -275,12 +277,13 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan with the options of the plan of the capture: the TPACKET socket requests the timestamps, and
-/// if a program will run on the interface, the AF_XDP socket gets metadata space before each packet.
+/// Returns the source plan with the options of the plan of the capture: the source requests the timestamps, and if a
+/// program will run on the interface, the AF_XDP socket gets metadata space before each packet.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {
         interface.afxdp.programmed = plan.program.is_some();
+        interface.afxdp.timestamps = timestamp_choice::of_afxdp(plan.timestamps);
         interface.tpacket.timestamps = timestamp_choice::of_tpacket(plan.timestamps);
     }
     source

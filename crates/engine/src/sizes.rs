@@ -3,8 +3,9 @@
 //! allocation, with an error that contains the sizes. The kernel would not refuse the allocation, because it
 //! overcommits memory; later the OOM killer would end a process.
 
+use crate::duplicates::{self, DuplicateScope};
 use crate::plan::{Plan, SourcePlan};
-use base::units::{show_bytes, show_count};
+use base::units::{plural, show_bytes, show_count};
 use ring::Prefault;
 use std::fmt;
 use sys::memory_limit::{LimitSource, MemoryLimit, memory_limit};
@@ -100,6 +101,21 @@ pub enum SizesError {
         /// The memory limit.
         memory_limit: MemoryLimit,
     },
+    /// The tables of the detection of duplicates exceed the available memory.
+    Duplicates {
+        /// The number of records of each table.
+        records: u64,
+        /// The number of tables.
+        tables: u64,
+        /// The memory of all tables in bytes.
+        wanted: u64,
+        /// The memory limit.
+        memory_limit: MemoryLimit,
+        /// The memory in bytes that remains beside the rings.
+        available: u64,
+        /// The largest number of records that would fit.
+        fits: u64,
+    },
     /// The plan exceeds the limit of the address space.
     AddressSpace {
         /// Address space for the rings in bytes.
@@ -139,6 +155,18 @@ impl fmt::Display for SizesError {
                 memory_limit.owner(),
                 show_bytes(memory_limit.limit),
                 show_count(memory_limit.limit / FLOW_BYTES),
+            ),
+            Self::Duplicates { records, tables, wanted, memory_limit, available, fits } => write!(
+                f,
+                "{} of {} records of duplicates need {}, but of the {} that {} has, only {} are free beside the rings; \
+                 choose fewer records with --set capture.duplicate_records=N, at most {}",
+                plural(*tables, "table", "tables"),
+                show_count(*records),
+                show_bytes(*wanted),
+                show_bytes(memory_limit.limit),
+                memory_limit.owner(),
+                show_bytes(*available),
+                show_count(*fits),
             ),
             Self::AddressSpace { rings, flows, has, free, limit } => {
                 let table = flows.saturating_mul(FLOW_BYTES);
@@ -208,6 +236,7 @@ impl Sizes {
         // The check adds the rings of the other captures of this process to the rings of this capture, because those
         // rings are not allocated yet and will need memory too.
         check_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
+        check_duplicates(memory_limit, reserved, ring, plan, queues)?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             check_flows(memory_limit, flows.capacity as u64)?;
         }
@@ -235,7 +264,18 @@ pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
         0 => String::new(),
         limit => format!("; {} has {}", memory_limit.owner(), show_bytes(limit)),
     };
-    format!("memory: {rings}{flows}{whole}")
+    let tables = plan.duplicates.as_ref().map_or_else(String::new, |duplicates| {
+        let (records, each) =
+            (duplicates.settings.records as u64, duplicates::memory(&duplicates.settings, &duplicates.scope));
+        let (records, each) = (show_count(records), show_bytes(each));
+        match (&duplicates.scope, queues) {
+            (DuplicateScope::Queue, 2..) => {
+                format!(", {queues} tables of {records} records of duplicates ({each} each)")
+            }
+            _ => format!(", a table of {records} records of duplicates ({each})"),
+        }
+    });
+    format!("memory: {rings}{flows}{tables}{whole}")
 }
 
 /// Returns the number of bytes that are preallocated for a packet file: the segment size or, if that is less, the size
@@ -292,6 +332,44 @@ fn check_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16
         available,
         fits: (fits >= MIN_TOTAL).then_some(fits),
     })
+}
+
+/// Returns an error if the tables of the detection of duplicates exceed the memory that the rings leave. The tables of
+/// the other captures of this process count too, because they are not allocated yet.
+fn check_duplicates(
+    memory_limit: &MemoryLimit,
+    reserved: u64,
+    ring: u64,
+    plan: &Plan,
+    queues: u16,
+) -> Result<(), SizesError> {
+    let Some(duplicates) = &plan.duplicates else { return Ok(()) };
+    let (queues, shares) = (u64::from(queues.max(1)), u64::from(plan.shares.max(1)));
+    let tables = match duplicates.scope {
+        DuplicateScope::Queue => queues * shares,
+        DuplicateScope::Interface => shares,
+        DuplicateScope::Shared(_) => 1,
+    };
+    let memory = |records: u64| {
+        let records = usize::try_from(records).unwrap_or(usize::MAX);
+        let settings = ::duplicates::Settings { records, ..duplicates.settings.clone() };
+        duplicates::memory(&settings, &duplicates.scope).saturating_mul(tables)
+    };
+    let records = duplicates.settings.records as u64;
+    let wanted = memory(records);
+    let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
+    let rings = each.saturating_add(each / 4).saturating_mul(queues * shares).saturating_sub(reserved);
+    let available = memory_limit.available.saturating_sub(rings);
+    if memory_limit.available == 0 || wanted <= available {
+        return Ok(());
+    }
+    // The memory is not proportional to the number of records, because the number of buckets is a power of two.
+    let (mut fits, mut exceeds) = (0, records);
+    while exceeds - fits > 1 {
+        let between = fits + (exceeds - fits) / 2;
+        if memory(between) <= available { fits = between } else { exceeds = between }
+    }
+    Err(SizesError::Duplicates { records, tables, wanted, memory_limit: *memory_limit, available, fits })
 }
 
 /// Returns an error if the full flow table would exceed the memory limit. The table grows with the number of flows, so
@@ -362,6 +440,33 @@ mod tests {
         assert_eq!(flows_within(&group(800 * MIB), 2), 50 * MIB / FLOW_BYTES);
         let unknown = MemoryLimit { limit: 0, available: 0, bound: LimitSource::Machine };
         assert_eq!((ring_within(&unknown, 1), flows_within(&unknown, 1)), (RING, FLOWS));
+    }
+
+    #[test]
+    fn tables_of_duplicates_that_exceed_the_memory_are_refused_with_a_number_that_fits() {
+        use crate::duplicates::{DuplicateAction, DuplicatePlan, SharedDuplicates};
+        let machine = group(2 << 30);
+        let records = 3 << 20;
+        let settings = ::duplicates::Settings { records, ..::duplicates::Settings::default() };
+        let with = |records, scope| {
+            let settings = ::duplicates::Settings { records, ..settings.clone() };
+            let duplicates = DuplicatePlan { scope, ..DuplicatePlan::new(DuplicateAction::Drop, settings) };
+            Plan { duplicates: Some(duplicates), shares: 2, ring: Some(64 * MIB), ..port() }
+        };
+        let check = |records, scope: &DuplicateScope| Sizes::within(&machine, 0, &with(records, scope.clone()), 4);
+        for (scope, tables) in [(DuplicateScope::Queue, 8), (DuplicateScope::Interface, 2)] {
+            let error = check(records * 2, &scope).unwrap_err();
+            let SizesError::Duplicates { tables: counted, wanted, available, .. } = error else { panic!("{error}") };
+            assert_eq!(counted, tables);
+            assert!(wanted > available);
+            let text = error.to_string();
+            let number = text.rsplit("at most ").next().unwrap_or_default().replace(' ', "");
+            let fits: usize = number.parse().unwrap_or_else(|_| panic!("{text}"));
+            assert!(check(fits, &scope).is_ok() && check(fits + 1, &scope).is_err(), "{text}");
+        }
+        let shared = DuplicateScope::Shared(SharedDuplicates::default());
+        assert!(check(records, &shared).is_ok() && check(records, &DuplicateScope::Queue).is_err());
+        assert!(super::description(&with(records, DuplicateScope::Queue), 64 * MIB, 4).contains("4 tables of"));
     }
 
     #[test]

@@ -178,6 +178,8 @@ fn own() -> Vec<Field> {
         table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
     }
     for (id, name, unit, access, meaning) in [
+        (138, "duplicatePackets", Packets, at!(duplicate.packets), "stored packets that are marked as copies"),
+        (139, "duplicateOctets", Octets, at!(duplicate.bytes), "octets of the frames of marked copies"),
         (
             140,
             "peak1msOctets",

@@ -11,6 +11,11 @@ pub struct MeterReport {
     pub packets: u64,
     /// Bytes on the wire of the metered packets.
     pub bytes: u64,
+    /// Stored packets that the engine marked as copies of earlier packets. They are counted apart in the series rows, and
+    /// are in no flow.
+    pub duplicates: u64,
+    /// Bytes on the wire of the packets that `duplicates` counts.
+    pub duplicate_bytes: u64,
     /// Packets that were stored (or offered to listeners) but are counted in no flow and no series row, because the
     /// meter was too slow.
     pub unmetered: u64,
@@ -20,6 +25,8 @@ pub struct MeterReport {
     pub in_records: u64,
     /// Sum of the packets in all series rows made so far.
     pub in_rows: u64,
+    /// Sum of the marked copies in all series rows made so far.
+    pub duplicates_in_rows: u64,
     /// Number of flows in the flow table.
     pub active: u64,
     /// Number of flows begun.
@@ -111,9 +118,12 @@ impl MeterReport {
                 faults.push(format!("{what} differ: {a} and {b} packets; please report this"));
             }
         };
-        differ("metered plus unmetered packets, and stored packets,", self.packets + self.unmetered, stored);
+        let processed = self.packets + self.duplicates + self.unmetered;
+        differ("metered packets plus duplicates plus unmetered packets, and stored packets,", processed, stored);
         if series {
             differ("packets in series rows, and metered packets,", self.in_rows, self.packets);
+            let duplicates = self.duplicates_in_rows;
+            differ("duplicates in series rows, and duplicates of the meter,", duplicates, self.duplicates);
         }
         if flows {
             differ(
@@ -133,7 +143,9 @@ mod tests {
     fn consistent_report() -> MeterReport {
         MeterReport {
             packets: 90,
-            unmetered: 10,
+            duplicates: 4,
+            duplicates_in_rows: 4,
+            unmetered: 6,
             without_flow: 5,
             in_records: 85,
             in_rows: 90,
@@ -148,6 +160,8 @@ mod tests {
             (MeterReport { in_rows: 89, ..consistent_report() }, 100, "series"),
             (MeterReport { in_records: 84, ..consistent_report() }, 100, "flow"),
             (MeterReport { unmetered: 9, ..consistent_report() }, 100, "stored"),
+            (MeterReport { duplicates_in_rows: 3, ..consistent_report() }, 100, "duplicates"),
+            (MeterReport { duplicates: 0, duplicates_in_rows: 0, ..consistent_report() }, 100, "stored"),
             (consistent_report(), 101, "stored"),
         ] {
             let contradictions = report.contradictions(stored, true, true);

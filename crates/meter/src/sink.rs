@@ -57,6 +57,8 @@ pub struct Sinks {
     pub in_records: u64,
     /// Number of packets in all series rows together.
     pub in_rows: u64,
+    /// Number of marked copies in all series rows together.
+    pub duplicates_in_rows: u64,
     pub rows: u64,
 }
 
@@ -132,6 +134,7 @@ impl Sinks {
 
     pub fn row(&mut self, row: &Row) {
         self.in_rows += row.total.packets;
+        self.duplicates_in_rows += row.duplicate.packets;
         self.rows += 1;
         self.all.iter_mut().for_each(|sink| sink.row(row));
     }

@@ -10,7 +10,7 @@ use crate::table::Table;
 use base::{Tally, Timestamp};
 use flow::Packet;
 use ring::{Control, Desc, flag};
-use series::{Row, SeriesMeter, count_packet};
+use series::{Direction, Row, SeriesMeter, count_packet};
 use std::time::Duration;
 use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
@@ -40,8 +40,12 @@ pub struct Work {
     /// Decoded headers, whose memory is reused for each stretch (packets of one second without a control descriptor
     /// between them). Their number is the length of the longest stretch so far.
     decoded: Vec<Decoded>,
+    /// The packets of a stretch that are not marked as copies, if the stretch has marked packets.
+    originals: Vec<Desc>,
     packets: u64,
     bytes: u64,
+    duplicates: u64,
+    duplicate_bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
     /// The numbers of flows that had begun and ended before the last series row was made.
@@ -64,8 +68,11 @@ impl Work {
             second: None,
             tally: Tally::default(),
             decoded: Vec::with_capacity(BATCH),
+            originals: Vec::new(),
             packets: 0,
             bytes: 0,
+            duplicates: 0,
+            duplicate_bytes: 0,
             unmetered: 0,
             decode_errors: [0; DecodeError::COUNT],
             reported: (0, 0),
@@ -98,10 +105,11 @@ impl Work {
         if descs.is_empty() {
             return;
         }
-        let (mut bytes, mut flags) = (0, 0);
+        let (mut bytes, mut flags, mut has_duplicates) = (0, 0, false);
         for desc in descs {
             bytes += u64::from(queue.wire_len(desc));
             flags |= desc.flags;
+            has_duplicates |= desc.duplicate_class().is_some();
         }
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
@@ -116,9 +124,33 @@ impl Work {
             if let (Some(flows), Some(second)) = (&mut self.flows, self.second) {
                 flows.lost(second, descs.len() as u64);
             }
+        } else if has_duplicates {
+            self.meter_originals(queue, descs);
         } else {
             self.meter(queue, descs);
         }
+    }
+
+    /// Meters the packets that are not marked as copies, and counts the marked packets. A copy is not decoded, because
+    /// its original was, and is not passed to the flow table, because a flow has each packet once.
+    #[cold]
+    fn meter_originals(&mut self, queue: &impl PacketBytes, descs: &[Desc]) {
+        let mut originals = std::mem::take(&mut self.originals);
+        originals.clear();
+        for desc in descs {
+            if desc.duplicate_class().is_none() {
+                originals.push(*desc);
+                continue;
+            }
+            let wire_len = queue.wire_len(desc);
+            self.duplicates += 1;
+            self.duplicate_bytes += u64::from(wire_len);
+            if let Some(series_meter) = &mut self.series {
+                series_meter.duplicate(desc.timestamp(), wire_len, direction(desc));
+            }
+        }
+        self.meter(queue, &originals);
+        self.originals = originals;
     }
 
     fn meter(&mut self, queue: &impl PacketBytes, descs: &[Desc]) {
@@ -145,7 +177,7 @@ impl Work {
             self.packets += 1;
             self.bytes += u64::from(wire_len);
             if let Some(series_meter) = &mut self.series {
-                let outgoing = desc.flags & flag::OUTGOING != 0;
+                let outgoing = direction(desc) == Direction::Out;
                 count_packet(series_meter, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
             }
         }
@@ -286,6 +318,9 @@ impl Work {
         MeterReport {
             packets: self.packets,
             bytes: self.bytes,
+            duplicates: self.duplicates,
+            duplicate_bytes: self.duplicate_bytes,
+            duplicates_in_rows: self.out.duplicates_in_rows,
             unmetered: self.unmetered,
             without_flow: counts.other,
             in_records: self.out.in_records,
@@ -307,4 +342,9 @@ impl Work {
             ..MeterReport::default()
         }
     }
+}
+
+/// The direction of a packet.
+fn direction(desc: &Desc) -> Direction {
+    if desc.flags & flag::OUTGOING != 0 { Direction::Out } else { Direction::In }
 }

@@ -132,6 +132,13 @@ impl SeriesMeter {
         counters.packet(ts.subsec_nanos().into(), fields);
     }
 
+    /// Counts a packet that is marked as a copy of an earlier packet. The copy is in no other count of the row.
+    pub fn duplicate(&mut self, ts: Timestamp, wire_len: u32, direction: Direction) {
+        self.has_outgoing |= direction == Direction::Out;
+        let counters = &mut self.second(ts.secs()).directions[direction as usize];
+        counters.get_or_insert_with(DirectionSecond::new).duplicate(wire_len);
+    }
+
     /// Adds the number of active flows at the end of a second, and the numbers of flows that began and ended in the
     /// second. Call it once per second; the numbers of several meters for the same second are added.
     pub fn flows(&mut self, second: u64, active: u64, begun: u64, ended: u64) {

@@ -73,7 +73,7 @@ macro_rules! quantity {
 
 fn all() -> Vec<Quantity> {
     let mut all = vec![
-        quantity!("packets", "packets", "all packets", Sum, total.packets),
+        quantity!("packets", "packets", "all packets except marked duplicates", Sum, total.packets),
         quantity!("bytes", "bytes", "bytes of frames on the wire without FCS", Sum, total.bytes),
     ];
     for kind in TrafficClass::ALL {
@@ -175,6 +175,15 @@ fn all() -> Vec<Quantity> {
             Sum,
             tunnel_late
         ),
+        quantity!(
+            "duplicate_packets",
+            "packets",
+            "stored packets that are marked as copies of earlier packets; no other count of packets except `stored` \
+             contains them",
+            Sum,
+            duplicate.packets
+        ),
+        quantity!("duplicate_bytes", "bytes", "bytes of duplicate_packets", Sum, duplicate.bytes),
         quantity!(
             "offered",
             "packets",

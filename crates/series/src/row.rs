@@ -155,6 +155,8 @@ pub struct Row {
     /// Number of sequence numbers of tunnels that arrived in the second after higher numbers. The row of
     /// [`Direction::In`] has the number for both directions.
     pub tunnel_late: u64,
+    /// Stored packets that the engine marked as copies of earlier packets. No other volume of the row contains them.
+    pub duplicate: Volume,
     /// The number of packets that the source offered, by outcome. The row of [`Direction::In`] has the numbers for both
     /// directions.
     pub ledger: Tally,

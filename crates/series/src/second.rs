@@ -6,10 +6,11 @@
 //! sources, destinations   4096 registers each     distinct addresses                                 8 192 B
 //! volumes       traffic class × IP version        totals, classes and IPv6 are sums of these
 //! sizes         size class
+//! duplicate     volume of the packets that are marked as copies
 //! tcp           combinations of FIN, SYN, RST, (PSH), ACK, 32 counters
 //! ```
 //!
-//! A packet changes one entry of each table. All tables merge exactly (sums and maxima), so the result does not depend
+//! A packet changes one entry of each table except `duplicate`; a marked copy changes only `duplicate`. All tables merge exactly (sums and maxima), so the result does not depend
 //! on the distribution of packets among several meters.
 
 use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
@@ -111,6 +112,7 @@ pub(crate) struct DirectionSecond {
     bins: [Bin; BINS],
     sources: Distinct,
     destinations: Distinct,
+    duplicate: Volume,
 }
 
 impl DirectionSecond {
@@ -122,7 +124,13 @@ impl DirectionSecond {
             bins: [Bin { bytes: 0, packets: 0 }; BINS],
             sources: Distinct::EMPTY,
             destinations: Distinct::EMPTY,
+            duplicate: Volume { packets: 0, bytes: 0 },
         })
+    }
+
+    /// Counts a packet that is marked as a copy of an earlier packet.
+    pub fn duplicate(&mut self, wire_len: u32) {
+        self.duplicate += &Volume { packets: 1, bytes: wire_len.into() };
     }
 
     /// Counts a packet, `after` nanoseconds after the beginning of the second.
@@ -155,6 +163,7 @@ impl DirectionSecond {
             a.bytes = a.bytes.saturating_add(b.bytes);
             a.packets = a.packets.saturating_add(b.packets);
         }
+        self.duplicate += &other.duplicate;
         self.sources.merge(&other.sources);
         self.destinations.merge(&other.destinations);
     }
@@ -169,6 +178,7 @@ impl DirectionSecond {
                 }
             }
         }
+        row.duplicate = self.duplicate;
         row.sizes = self.sizes;
         let with = |bits: usize, of: usize| (0..self.tcp.len()).filter(|c| c & of == bits).map(|c| self.tcp[c]).sum();
         row.syn = with(tcp::SYN, tcp::SYN | tcp::ACK);

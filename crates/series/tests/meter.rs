@@ -20,6 +20,8 @@ struct Packet {
     flags: Option<u8>,
     src: u64,
     dst: u64,
+    /// True for a packet that is marked as a copy.
+    is_duplicate: bool,
 }
 
 impl Packet {
@@ -38,6 +40,7 @@ impl Packet {
             flags: (kind == TrafficClass::Tcp).then(|| prng.next_u64() as u8),
             src,
             dst,
+            is_duplicate: prng.below(8) == 0,
         }
     }
 
@@ -51,6 +54,9 @@ impl Packet {
 
     fn count(&self, meter: &mut SeriesMeter) {
         let ts = Timestamp::from_nanos(self.nanos);
+        if self.is_duplicate {
+            return meter.duplicate(ts, self.wire_len, self.direction);
+        }
         meter.packet(ts, self.wire_len, self.direction, self.kind, self.is_v6, self.flags, self.src, self.dst);
     }
 }
@@ -69,6 +75,10 @@ fn model_row(second: u64, direction: Direction, packets: &[Packet]) -> Row {
         volume.bytes += u64::from(p.wire_len);
     };
     for p in packets.iter().filter(|p| p.second() == second && p.direction == direction) {
+        if p.is_duplicate {
+            count(&mut row.duplicate, p);
+            continue;
+        }
         count(&mut row.total, p);
         count(&mut row.classes[p.kind as usize], p);
         if p.is_v6 {

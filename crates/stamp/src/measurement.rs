@@ -1,24 +1,26 @@
-//! The evaluation of replies at the sender.
+//! Evaluates the replies to test packets at the sender.
 //!
-//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time outside of the reflector. It depends on the rates of the
-//! clocks, but not on their offset. The delays of the two directions are those of the crate `delay`.
+//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time that the test packet and its reply spend outside of the
+//! reflector. The offset between the clocks has no influence on the round-trip delay; a difference of their rates has.
+//! The crate `delay` computes the one-way delays of the two directions.
 
 use crate::Reply;
 use base::{Distribution, ErrorEstimate, Timestamp};
 use delay::{Analyser, Arrival, ArrivalKind, ReceiverClock, Report};
 use std::collections::VecDeque;
 
-/// The number of test packets for whose replies the sender waits. Older packets count as lost.
+/// The largest number of test packets for which the sender still accepts a reply. Older test packets without a reply
+/// count as lost.
 const OUTSTANDING_MAX: usize = 1 << 16;
 
-/// The outcome of received bytes.
+/// The class of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// The first reply to a test packet.
     First,
     /// A further reply to a test packet.
     Duplicate,
-    /// A reply to no test packet of this sender, or to a packet that is too old.
+    /// A reply to a test packet that this sender did not send, or for which it no longer accepts a reply.
     Unknown,
 }
 
@@ -27,20 +29,22 @@ pub enum ReplyKind {
 pub struct Measurement {
     own_clock: ReceiverClock,
     own_error: ErrorEstimate,
-    /// The last test packets, by their number from `oldest`: the time T1, and true if there was a reply.
+    /// For each of the last test packets, its time T1, and true if a reply has arrived. The first element belongs to
+    /// the test packet with the number `oldest`.
     outstanding: VecDeque<(Timestamp, bool)>,
     oldest: u32,
     sent: u64,
     counts: [u64; 3],
     round_trip: Distribution,
     reflection: Distribution,
-    /// The analysis of the direction to the reflector, which begins with the first reply: the reply states whether the
-    /// reflector's clock is synchronised.
+    /// The analysis of the direction to the reflector. It is created at the first reply, because the reply states
+    /// whether the reflector's clock is synchronised.
     forward: Option<Analyser>,
     backward: Analyser,
-    /// True if a reply had another number than its test packet: the reflector numbers its replies.
+    /// True if the sequence number of a reply differed from that of its test packet, which shows that the reflector
+    /// numbers its replies.
     is_stateful: bool,
-    /// The highest number of a reply.
+    /// The highest sequence number of a reply.
     last_reply: Option<u32>,
     ttl: Option<(u8, u8)>,
 }
@@ -54,28 +58,32 @@ pub struct MeasurementReport {
     pub first: u64,
     /// Test packets without a reply.
     pub lost: u64,
-    /// Test packets that were lost before the reflector, if the reflector numbers its replies.
+    /// Test packets that were lost on the way to the reflector. `None` unless a reply showed that the reflector numbers
+    /// its replies.
     pub lost_forward: Option<u64>,
-    /// Replies that were lost after the reflector, if the reflector numbers its replies.
+    /// Replies that were lost on the way from the reflector. `None` unless a reply showed that the reflector numbers
+    /// its replies.
     pub lost_backward: Option<u64>,
     /// Further replies to a test packet.
     pub duplicates: u64,
-    /// Replies to no test packet of this sender, or to packets that are too old.
+    /// Replies to test packets that this sender did not send, or for which it no longer accepts a reply.
     pub unknown: u64,
-    /// The time outside of the reflector, in nanoseconds.
+    /// The round-trip delays `(T4 - T1) - (T3 - T2)`, in nanoseconds.
     pub round_trip: Distribution,
-    /// The time inside of the reflector, in nanoseconds.
+    /// The times `T3 - T2` between the arrival of a test packet at the reflector and the departure of its reply, in
+    /// nanoseconds.
     pub reflection: Distribution,
-    /// The direction to the reflector; `None` without replies.
+    /// The delays on the way to the reflector; `None` if no reply arrived.
     pub forward: Option<Report>,
-    /// The direction from the reflector; `None` without replies.
+    /// The delays on the way from the reflector; `None` if no reply arrived.
     pub backward: Option<Report>,
     /// The smallest and the largest TTL or hop limit of test packets at the reflector.
     pub ttl: Option<(u8, u8)>,
 }
 
 impl Measurement {
-    /// A measurement of a sender whose clock is in this state.
+    /// A measurement without test packets. `own_clock` is the state of the sender's clock, and `own_error` the error
+    /// estimate that the test packets contain.
     pub fn new(own_clock: ReceiverClock, own_error: ErrorEstimate) -> Self {
         Self {
             own_clock,
@@ -148,8 +156,9 @@ impl Measurement {
     pub fn report(&self) -> MeasurementReport {
         let [first, duplicates, unknown] = self.counts;
         let lost = self.lost();
-        // A stateful reflector has sent one reply more than the highest number. Replies lost after that number cannot
-        // be distinguished from test packets lost before the reflector.
+        // A stateful reflector numbers its replies from 0, so the number of replies up to the last reply that arrived
+        // is the highest number plus one. Later replies that were lost count as test packets lost before the reflector,
+        // because the sender cannot distinguish the two cases.
         let reflected = self.last_reply.filter(|_| self.is_stateful).map(|last| u64::from(last) + 1);
         let lost_backward = reflected.map(|reflected| reflected.saturating_sub(first + duplicates).min(lost));
         let forward = self.forward.as_ref().map(Analyser::report);
@@ -198,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_no_test_packet_and_further_replies_are_counted_apart() {
+    fn unknown_and_duplicate_replies_are_counted_separately() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let now = Timestamp::from_nanos(START);
         assert_eq!(measurement.receive(&reply(0, 0, 1, 2), now), ReplyKind::Unknown);
@@ -239,13 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reflector_that_numbers_its_replies_shows_the_direction_of_losses() {
+    fn the_numbers_of_a_stateful_reflector_show_the_direction_of_losses() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let mut replies = 0;
         for i in 0..100u64 {
             let sent = Timestamp::from_nanos(START + i * 1000);
             let n = measurement.send(sent);
-            // Each tenth packet is lost before the reflector, and the reply to each packet 5 of ten after it.
+            // Test packets 0, 10, 20 and so on are lost before the reflector. The replies to test packets 5, 15, 25 and
+            // so on are lost after the reflector.
             if n.is_multiple_of(10) {
                 continue;
             }
@@ -260,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_packets_without_reply_is_bounded() {
+    fn the_number_of_stored_test_packets_is_bounded() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let now = Timestamp::from_nanos(START);
         for n in 0..OUTSTANDING_MAX as u32 + 10 {

@@ -1,22 +1,22 @@
 //! The reflector (RFC 8762 §4.3).
 //!
-//! A stateless reflector copies the sequence number of the test packet into the reply. A stateful reflector numbers
-//! the replies of each session, so that the sender can tell in which direction packets were lost. A session is the
-//! address and port of its sender.
+//! A stateless reflector copies the sequence number of the test packet into the reply. A stateful reflector numbers the
+//! replies of each session, so that the sender can compute in which direction packets were lost. The address and port
+//! of the sender identify a session.
 
 use crate::{BASE_LEN, PacketError, Reply, TestPacket};
 use base::{ErrorEstimate, Timestamp};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// The largest number of sessions of a stateful reflector, 48 bytes each. Senders of further sessions get replies of a
-/// stateless reflector.
+/// The largest number of sessions of a stateful reflector. Each session takes about 48 bytes of memory. In further
+/// sessions, the replies are those of a stateless reflector.
 pub const SESSIONS_MAX: usize = 1 << 16;
 
 /// Makes replies, and counts packets: `received = replied + invalid`.
 #[derive(Clone, Debug, Default)]
 pub struct Reflector {
-    /// The next number of each session; `None` for a stateless reflector.
+    /// For each session, the sequence number of its next reply. `None` for a stateless reflector.
     sessions: Option<HashMap<SocketAddr, u32>>,
     replied: u64,
     invalid: u64,
@@ -28,13 +28,13 @@ impl Reflector {
         Self { sessions: is_stateful.then(HashMap::new), replied: 0, invalid: 0 }
     }
 
-    /// Writes the reply to the received bytes into `buf`, and returns its length. `arrival` has the sender, the time
-    /// and the TTL or hop limit on arrival; `clock` has the present time and the error estimate of this host's clock.
-    /// The reply is as long as the test packet; the bytes after the base packet are copied, as by every reflector
-    /// without support of TLVs.
+    /// Writes the reply to the received bytes into `buf`, and returns its length. `from`, `time` and `ttl` are the
+    /// sender of the received packet, its time of arrival, and its TTL or hop limit on arrival. `now` and `error` are
+    /// the present time and the error estimate of this host's clock. The reply is as long as the test packet; the bytes
+    /// after the base packet are copied, because this reflector does not support TLVs.
     ///
     /// # Errors
-    /// The received bytes are no test packet; they get no reply.
+    /// If the received bytes are not a valid test packet. There is no reply to such bytes.
     ///
     /// # Panics
     /// If `buf` is shorter than `received`.
@@ -81,7 +81,7 @@ impl Reflector {
         self.replied
     }
 
-    /// Number of received packets that were no test packets.
+    /// Number of received packets that were not valid test packets.
     pub const fn invalid(&self) -> u64 {
         self.invalid
     }

@@ -299,9 +299,9 @@ impl SharedMemory {
     /// mapping, so a failure destroys none. The file still contains the pages after it is unmapped.
     fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
         // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
-        let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+        let mapping = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
-        Ok(unsafe { munmap(area, len) }?)
+        Ok(unsafe { munmap(mapping, len) }?)
     }
 
     /// Seals the memory file: its size is fixed, and no process can map it writable any more. The existing mapping of

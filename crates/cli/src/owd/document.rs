@@ -7,7 +7,7 @@ use delay::{ClockRelation, Report};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The document; `sent` is the number of packets that the sender reported.
+/// The JSON document of a session. `sent` is the number of packets that the sender reported, if the user stated it.
 pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> Value {
     let report = session.analyser.report();
     let parts = [identity(key, session), packets(&report, sent), times(&report), delays(&report), bursts(&report)];

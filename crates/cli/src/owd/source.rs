@@ -1,4 +1,4 @@
-//! Reads the packets: live from an interface, or by a query of a store or of captures.
+//! Reads the packets to analyse: live from an interface, or by a query of a store or of captures.
 
 use super::OwdArgs;
 use super::packet_rows::PacketRows;
@@ -20,16 +20,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::Headers;
 
-/// The longest wait for a frame; it bounds the delay of a stop request.
+/// The longest wait for a frame. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Number of frames between two checks of the limits.
 const BATCH: usize = 256;
 
-/// The longest wait for the frames that have arrived before the end.
+/// The longest time for reading the frames that arrived before the end of the measurement and are still in the socket.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Adds all packets to `sessions`, and the packets of trains to `rows`. Returns false if a part could not be read.
+/// Adds all packets to `sessions`, and the packets of trains to `rows`. Returns false if a part of the packets could
+/// not be read or was lost at the interface.
 pub fn read(args: &OwdArgs, sessions: &mut Sessions, rows: &mut Option<PacketRows>) -> Result<bool, Failure> {
     let stop = signals::stop_flag();
     if args.store.is_some() || !args.read.is_empty() {
@@ -73,7 +74,8 @@ fn query(
     let mut names: Vec<String> = results.origins().iter().map(|origin| origin.interface.clone()).collect();
     while let Some(found) = results.next().map_err(Failure::say)? {
         let Some(name) = names.get(found.origin) else {
-            // The packet borrows from `results`, and so does the list of origins, so the packet is copied.
+            // This packet is from an origin that is not in `names` yet. The list of origins can be read only while no
+            // packet borrows from `results`, so the packet is copied.
             let (data, found) = (found.data.to_vec(), query::FoundPacket { data: &[], ..found });
             names = results.origins().iter().map(|origin| origin.interface.clone()).collect();
             let name = names.get(found.origin).map_or("", String::as_str);
@@ -166,8 +168,8 @@ fn add(
     Ok(())
 }
 
-/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of
-/// existing files are files.
+/// Divides the arguments into files and the words of the filter. With -r, the arguments before the first argument that
+/// is not the name of an existing file are files.
 fn files_and_words(args: &OwdArgs) -> (Vec<PathBuf>, Vec<&str>) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

@@ -8,7 +8,7 @@ use delay::{ClockRelation, Report};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The report; `sent` is the number of packets that the sender reported.
+/// The report of a session. `sent` is the number of packets that the sender reported, if the user stated it.
 pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> String {
     let report = session.analyser.report();
     let mut out = String::new();
@@ -122,7 +122,7 @@ pub fn figures(values: &Distribution, error: Option<Duration>) -> String {
         show(values.standard_deviation())
     );
     if let Some(error) = error {
-        // The quantiles have the error of their bucket too.
+        // Quantiles have the error of their histogram bucket in addition.
         let bucket = [0.5, 0.99].into_iter().filter_map(|q| values.quantile(q)).map(|(_, error)| error).max();
         let _ = write!(text, "; each ± {}", show_nanos(error.as_nanos() as f64));
         if let Some(bucket) = bucket.filter(|bucket| *bucket > 0) {

@@ -4,9 +4,9 @@ use super::sources::{refused_for_several, sources};
 use super::verb::Verb;
 use crate::outcome::Failure;
 use crate::retain;
-use config::{Config, Group, RetentionRules};
+use config::{Config, DuplicateTable, Group, RetentionRules};
 use duplicates::Settings;
-use engine::{DuplicatePlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use engine::{DuplicatePlan, DuplicateScope, Plan, RetentionPlan, SharedDuplicates, SocketPlan, SourcePlan, StorePlan};
 use group_services::GroupPlan;
 use interface_program::ProgramPlan;
 use meter::MeterPlan;
@@ -38,6 +38,7 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
     }
     let labels: Vec<String> = sources.iter().map(SourcePlan::label).collect();
     let groups = groups(config, labels.iter().map(String::as_str));
+    let shared = SharedDuplicates::default();
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
         let mut plan = Plan::new(source);
         plan.ring = config.capture.ring.map(|size| size.0);
@@ -48,11 +49,12 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
             plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
         }
         plan.filter.clone_from(&config.capture.filter);
-        plan.duplicates = duplicates(config);
+        plan.duplicates = duplicates(config, number as u16, &shared);
         plan.program = program(verb, config)?;
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         plan.timestamps = config.capture.timestamps;
+        plan.switch_timestamps = config.capture.switch_timestamps;
         (plan.duration, plan.packets) = (args.duration, args.packets);
         plan.reader_timeout = (config.listen.reader_timeout > Duration::ZERO).then_some(config.listen.reader_timeout);
         if let Some(dir) = config.store.dir.as_ref().filter(|_| config.packets.record) {
@@ -68,17 +70,24 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
     sources.into_iter().enumerate().map(plan).collect()
 }
 
-/// The detection of duplicates; `None` if it is off.
-fn duplicates(config: &Config) -> Option<DuplicatePlan> {
+/// The detection of duplicates for the interface with this number; `None` if it is off. `shared` is the table of all
+/// interfaces.
+fn duplicates(config: &Config, interface: u16, shared: &SharedDuplicates) -> Option<DuplicatePlan> {
     let capture = &config.capture;
     let settings = Settings {
         classes: capture.duplicate_classes,
         window: capture.duplicate_window,
         repeat_window: capture.duplicate_repeat_window,
+        mirrored_interfaces: capture.duplicate_mirrored_interfaces,
         records: usize::try_from(capture.duplicate_records.0).unwrap_or(usize::MAX),
         ..Settings::default()
     };
-    Some(DuplicatePlan { action: capture.duplicates.action()?, settings })
+    let scope = match capture.duplicate_table {
+        DuplicateTable::Queue => DuplicateScope::Queue,
+        DuplicateTable::Interface => DuplicateScope::Interface,
+        DuplicateTable::All => DuplicateScope::Shared(shared.clone()),
+    };
+    Some(DuplicatePlan { scope, interface, ..DuplicatePlan::new(capture.duplicates.action()?, settings) })
 }
 
 /// The program of the packet language for the interfaces: the expression on the command line, or the file that the

@@ -1,8 +1,9 @@
 //! The report of a capture as text, on standard output at the end.
 
+use crate::distribution::show_nanos;
 use crate::style::plural;
 use base::units::{show_bytes, show_count};
-use engine::Report;
+use engine::{DuplicateReport, Report};
 use flow::EndReason;
 use meter::{MeterReport, SinkReport, TunnelReport};
 use std::collections::BTreeMap;
@@ -38,6 +39,14 @@ pub fn summary(r: &Report) -> String {
     row("filtered", c.filtered, "");
     row("duplicate", c.duplicate, "");
     row("lost", c.lost_total, "");
+    for queue in &r.queues {
+        if let Some(duplicates) = &queue.duplicates {
+            let _ = writeln!(out, "{}", detected(queue.queue, duplicates));
+        }
+    }
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
     let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
     for cause in base::Cause::ALL {
         if let Some(n) = c.lost.get(cause.name()) {
@@ -118,6 +127,10 @@ pub fn data_types(m: &MeterReport) -> String {
         let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
     };
     row("metered", m.packets, &format!("{} on the wire", show_bytes(m.bytes)));
+    if m.duplicates > 0 {
+        let bytes = show_bytes(m.duplicate_bytes);
+        row("duplicates", m.duplicates, &format!("{bytes} on the wire, stored and marked, in no flow"));
+    }
     if m.unmetered > 0 {
         row(
             "unmetered",
@@ -164,6 +177,27 @@ fn sink_line(sink: &SinkReport) -> String {
     format!("to {}: {records}, {rows}: {outcome}{error}", sink.name)
 }
 
+/// A line about the detection of duplicates in a queue: the duplicates by class, and the reach of the table.
+fn detected(queue: u16, duplicates: &DuplicateReport) -> String {
+    let span = |nanos: u64| show_nanos(nanos as f64);
+    let found = duplicates.found.iter().filter(|(_, n)| **n > 0);
+    let found: Vec<_> = found.map(|(class, n)| format!("{class} {}", show_count(*n))).collect();
+    let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+    let mut line =
+        format!("duplicates of queue {queue}: {found}; the table reaches back {}", span(duplicates.reach_nanos));
+    if let Some(shortest) = duplicates.shortest_reach_nanos {
+        let _ = write!(line, ", at the shortest {}", span(shortest));
+    }
+    if duplicates.forgotten > 0 {
+        let _ = write!(
+            line,
+            "; {} left the table before the window ended: set more capture.duplicate_records",
+            plural(duplicates.forgotten, "packet", "packets")
+        );
+    }
+    line
+}
+
 /// An explanation of a flow end reason; empty if the name of the reason is sufficient.
 fn meaning(reason: &str) -> &'static str {
     match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
@@ -206,6 +240,17 @@ mod tests {
         assert!(behind(&readers(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
         assert_eq!(behind(&readers(&["recorder", "probe"]), Some("full")), None);
         assert_eq!(behind(&readers(&[]), None), None);
+    }
+
+    #[test]
+    fn duplicates_are_printed_by_class_with_the_reach_of_the_table() {
+        let found = [("routing", 1200), ("switching", 0)].into();
+        let report = DuplicateReport { found, reach_nanos: 21_000_000, ..DuplicateReport::default() };
+        let line = detected(2, &report);
+        assert!(line.starts_with("duplicates of queue 2: routing 1 200; the table reaches back 21"), "{line}");
+        let report = DuplicateReport { shortest_reach_nanos: Some(18_000_000), forgotten: 7, ..report };
+        let line = detected(2, &report);
+        assert!(line.contains("at the shortest 18") && line.contains("7 packets left the table"), "{line}");
     }
 
     #[test]

@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
 
-/// The longest wait for a packet; it bounds the delay of a stop request.
+/// The longest wait for a packet. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The period in which the synchronisation of the system clock is read.
+/// Time between two readings of the error estimate of the system clock.
 const CLOCK_PERIOD: Duration = Duration::from_secs(1);
 
-/// The longest UDP packet.
+/// Length of the buffers in bytes, which is enough for the longest UDP payload.
 const PACKET_MAX: usize = 1 << 16;
 
 #[derive(Args)]

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
 
-/// The longest wait for a reply; it bounds the delay of a stop request.
+/// The longest wait for a reply. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The longest UDP payload over IPv4.
@@ -56,12 +56,13 @@ pub struct SendArgs {
     json: bool,
 }
 
-/// The counts that only the socket knows.
+/// Counts of errors of the socket and of invalid packets, which [`Measurement`] does not count.
 #[derive(Default)]
 struct SocketCounts {
-    /// Test packets that the host of the reflector or this host refused.
+    /// Errors when test packets were sent: this host did not send a test packet, or the host of the reflector reported
+    /// that the port is closed.
     refused: u64,
-    /// Received packets that are no replies.
+    /// Received packets that are not valid replies.
     invalid: u64,
 }
 
@@ -124,7 +125,8 @@ fn measure(args: &SendArgs, socket: &UdpSocket, stop: &AtomicBool) -> io::Result
         TestPacket { sequence, sent: now, error }.write(&mut packet);
         counts.refused += u64::from(socket.send(&packet).is_err());
         sent += 1;
-        // Replies are read between two test packets even if the next test packet is due.
+        // Replies are read between two test packets even if the next test packet is already due. If replies were read
+        // only while no test packet is due, the buffer of the socket could overflow.
         receive(socket, &mut measurement, &mut counts, Duration::ZERO)?;
     }
     let ended = Instant::now();

@@ -1,4 +1,4 @@
-//! `netgrain stamp`: sender and reflector with each other and with another implementation.
+//! Tests of `netgrain stamp`: sender and reflector with each other, and with the implementation `stamp-suite`.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ fn send(address: &str, more: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn invalid_requests_say_what_to_do() {
+fn invalid_arguments_are_rejected_with_advice() {
     for (args, advice) in [
         (&["stamp", "send", "10.0.0.1:x"][..], "host.example:862"),
         (&["stamp", "send", "10.0.0.1", "--size", "43"], "44"),
@@ -99,13 +99,14 @@ fn the_sender_agrees_with_the_reflector_of_stamp_suite() {
         for (key, value) in [("sent", 40), ("replied", 40), ("invalid", 0), ("unknown", 0), ("ttl_min", 64)] {
             assert_eq!(report[key], value, "{format}, {key}: {report}");
         }
-        // The times of both programs are of one clock, so each event is after the one before.
+        // Both programs read the same clock, so no delay is negative.
         for direction in ["forward", "backward"] {
             let delay = &report[direction]["delay_ns"];
             assert!(delay["min"].as_i64().is_some_and(|min| min >= 0), "{format}, {direction}: {report}");
         }
         assert!(report["reflection_ns"]["min"].as_i64().is_some_and(|min| min >= 0), "{format}: {report}");
-        // 200 · 2^(14 - 32) s, and the error of the backward direction has the two clocks too.
+        // The reflector states an error of 200 · 2^(14 - 32) s, which is 762 939 ns. The error of the backward
+        // direction is at least the sum of this error and the error of 1 µs of the sender's clock.
         let error = report["backward"]["delay_error_ns"].as_u64();
         assert!(error.is_none_or(|error| error >= 762_939 + 1000), "{format}: {report}");
         drop(suite);
@@ -134,7 +135,7 @@ fn the_sender_of_stamp_suite_agrees_with_the_reflector() {
 }
 
 #[test]
-fn a_reflector_ends_in_order_at_a_signal() {
+fn sigterm_ends_the_reflector_with_its_report() {
     let (reflector, err, _) = stamp_reflector(&[]);
     common::signal(&reflector.0, "TERM");
     let output = reflector.end(err);

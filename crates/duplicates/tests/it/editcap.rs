@@ -1,8 +1,8 @@
 //! With the setting `exact`, the detector removes the same frames as `editcap` of Wireshark.
 
-use crate::naive::Owned;
 use crate::traffic::{detect, mix, owned};
 use base::{Prng, Timestamp};
+use difftest::naive_duplicates::OwnedPacket;
 use netgrain_duplicates::Settings;
 use pcap::classic::{Resolution, Writer};
 use std::path::Path;
@@ -24,7 +24,7 @@ fn kept(mut editcap: std::process::Command, arguments: &[&str], file: &Path, out
 }
 
 #[track_caller]
-fn agree(test: &str, packets: &[Owned], dir: &TempDir) {
+fn agree(test: &str, packets: &[OwnedPacket], dir: &TempDir) {
     let (file, out) = (dir.join("in.pcap"), dir.join("out.pcap"));
     let mut writer = Writer::new(std::fs::File::create(&file).expect("a file"), Resolution::Nanos, 1).expect("room");
     for packet in packets {

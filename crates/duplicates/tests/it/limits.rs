@@ -1,9 +1,9 @@
 //! Limits: settings, memory, and a table that is too small.
 
 use crate::COUNTING;
-use crate::naive::Owned;
 use crate::traffic::{detect, mix, owned};
 use base::Prng;
+use difftest::naive_duplicates::OwnedPacket;
 use netgrain_duplicates::{Class, Classes, Detector, Settings, SettingsError, settings};
 use std::time::Duration;
 use testkit::copies::{Copied, plant};
@@ -44,9 +44,9 @@ fn the_memory_is_the_stated_memory_and_is_allocated_once() {
         // The scratch space of a batch is in addition to the table.
         assert!((stated..stated + 8192).contains(&allocated), "{allocated} bytes allocated, {stated} stated");
         let mut prng = Prng::new(1);
-        let packets: Vec<Owned> = mix(3000, &mut prng)
+        let packets: Vec<OwnedPacket> = mix(3000, &mut prng)
             .into_iter()
-            .map(|(data, wire_len)| Owned { nanos: 5, data, wire_len, interface: 0 })
+            .map(|(data, wire_len)| OwnedPacket { nanos: 5, data, wire_len, interface: 0 })
             .collect();
         let begun = COUNTING.begin_thread();
         for packet in &packets {
@@ -61,10 +61,10 @@ fn a_small_table_counts_the_records_that_it_forgets_too_early() {
     let frame = |id: u16| {
         let mut buffer = [0; 100];
         let data = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).write(&mut buffer);
-        Owned { nanos: u64::from(id) * 1_000_000, data: data.expect("room").to_vec(), wire_len: 42, interface: 0 }
+        OwnedPacket { nanos: u64::from(id) * 1_000_000, data: data.expect("room").to_vec(), wire_len: 42, interface: 0 }
     };
     // One packet per millisecond: 100 records reach back 100 ms, half of the window.
-    let packets: Vec<Owned> = (1..=500).map(frame).collect();
+    let packets: Vec<OwnedPacket> = (1..=500).map(frame).collect();
     let settings = Settings { records: 100, ..Settings::default() };
     let (_, detector) = detect(&settings, &packets, None);
     let counts = detector.counts();
@@ -81,12 +81,12 @@ fn a_small_table_counts_the_records_that_it_forgets_too_early() {
 #[test]
 fn a_crowded_bucket_evicts_and_counts() {
     // With NAT, the addresses are not in the key: equal segments of many hosts select one bucket.
-    let packets: Vec<Owned> = (1..=50)
+    let packets: Vec<OwnedPacket> = (1..=50)
         .map(|host| {
             let mut buffer = [0; 100];
             let frame = Frame::tcp4([10, 0, 0, host], 1, [10, 0, 0, 200], 2).fragment(1, 0, false);
             let data = frame.write(&mut buffer).expect("room").to_vec();
-            Owned { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 }
+            OwnedPacket { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 }
         })
         .collect();
     let run = |classes| *detect(&Settings { classes, ..Settings::default() }, &packets, None).1.counts();
@@ -124,9 +124,9 @@ fn counts_contain_times_ttl_drops_and_changes() {
     let mut copy = testkit::copies::routed(&frame, 3).expect("IPv4");
     copy[15] ^= 0x40;
     let tagged = testkit::copies::tagged(&frame, 5).expect("a frame");
-    let packets: Vec<Owned> = [(0, frame), (700, copy), (3000, tagged)]
+    let packets: Vec<OwnedPacket> = [(0, frame), (700, copy), (3000, tagged)]
         .into_iter()
-        .map(|(nanos, data)| Owned { nanos, wire_len: data.len() as u32, data, interface: 0 })
+        .map(|(nanos, data)| OwnedPacket { nanos, wire_len: data.len() as u32, data, interface: 0 })
         .collect();
     let (_, detector) = detect(&Settings::default(), &packets, Some(&mut prng));
     let (routing, switching) = (detector.counts().class(Class::Routing), detector.counts().class(Class::Switching));
@@ -141,15 +141,33 @@ fn a_forgotten_packet_is_no_original() {
     let mut buffer = [0; 900];
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(9, 0, false).payload(&[5; 800]);
     let data = frame.write(&mut buffer).expect("room").to_vec();
-    let packet = Owned { nanos: 1000, wire_len: data.len() as u32, data: data.clone(), interface: 0 };
+    let packet = OwnedPacket { nanos: 1000, wire_len: data.len() as u32, data: data.clone(), interface: 0 };
     let mut detector =
         Detector::new(Settings { classes: Classes::ALL, ..Settings::default() }, 0).expect("valid settings");
     assert_eq!(detector.inspect(&packet.packet()), None);
-    detector.forget_last(&packet.packet());
+    detector.forget(1, &packet.packet());
     for part in testkit::copies::divided(&data, 1, 160) {
-        let part = Owned { nanos: 1500, wire_len: part.len() as u32, data: part, interface: 0 };
+        let part = OwnedPacket { nanos: 1500, wire_len: part.len() as u32, data: part, interface: 0 };
         assert_eq!(detector.inspect(&part.packet()), None);
     }
     assert_eq!(detector.inspect(&packet.packet()), None);
     assert_eq!(detector.inspect(&packet.packet()).map(|duplicate| duplicate.class), Some(Class::Switching));
+}
+
+#[test]
+fn a_packet_is_forgotten_by_its_number_also_after_other_packets() {
+    let frame = |id| {
+        let mut buffer = [0; 60];
+        let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).fill(&mut buffer);
+        OwnedPacket { nanos: 1000, wire_len: 60, data: frame.to_vec(), interface: 0 }
+    };
+    let mut detector = Detector::new(Settings { records: 4, ..Settings::default() }, 0).expect("valid settings");
+    for id in 1..=3 {
+        assert_eq!(detector.inspect(&frame(id).packet()), None);
+    }
+    detector.forget(2, &frame(2).packet());
+    // The records of these numbers do not exist.
+    [0, 9, u64::MAX].map(|number| detector.forget(number, &frame(2).packet()));
+    let is_found = [1, 2, 3].map(|id| detector.inspect(&frame(id).packet()).is_some());
+    assert_eq!(is_found, [true, false, true]);
 }

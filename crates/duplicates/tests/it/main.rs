@@ -3,9 +3,9 @@
 
 mod editcap;
 mod limits;
-mod naive;
 mod oracle;
 mod planted;
+mod shards;
 mod traffic;
 mod traps;
 

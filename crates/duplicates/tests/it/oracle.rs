@@ -1,8 +1,8 @@
 //! The detector against the naive detector: while no record is lost, both give the same result for every packet.
 
-use crate::naive::{Naive, Owned};
 use crate::traffic::{detect, mix, owned};
 use base::Prng;
+use difftest::naive_duplicates::{Naive, OwnedPacket};
 use netgrain_duplicates::{Class, Classes, Settings};
 use std::time::Duration;
 use testkit::copies::{Copied, plant};
@@ -22,13 +22,14 @@ fn settings(prng: &mut Prng) -> Settings {
         retransmission_window: Duration::from_nanos(prng.below(2) * 20_000),
         repeat_window: Duration::from_nanos(prng.below(2) * prng.below(100_000)),
         mirrored_interfaces: prng.below(2) == 0,
+        unordered_interfaces: prng.below(2) == 0,
         copies_max: prng.below(4) as u8,
         exact: false,
     }
 }
 
 #[track_caller]
-fn agree(packets: &[Owned], settings: &Settings, prng: &mut Prng, text: &str) -> [u64; Class::COUNT] {
+fn agree(packets: &[OwnedPacket], settings: &Settings, prng: &mut Prng, text: &str) -> [u64; Class::COUNT] {
     let (results, detector) = detect(settings, packets, Some(prng));
     let mut naive = Naive::new(settings.clone());
     let counts = detector.counts();
@@ -78,7 +79,7 @@ fn nearly_equal_packets_give_the_results_of_the_naive_detector() {
     for round in 0..60 {
         let bases: Vec<Vec<u8>> = (0..3).map(|_| testkit::random_frame(&mut prng)).filter(|f| !f.is_empty()).collect();
         let mut nanos = 1_000_000;
-        let packets: Vec<Owned> = (0..300)
+        let packets: Vec<OwnedPacket> = (0..300)
             .map(|_| {
                 let mut data = bases[prng.below(bases.len() as u64) as usize].clone();
                 for _ in 0..prng.below(3) {
@@ -91,7 +92,7 @@ fn nearly_equal_packets_give_the_results_of_the_naive_detector() {
                 }
                 nanos += prng.below(40_000);
                 let wire_len = data.len() as u32 + prng.below(10).saturating_sub(8) as u32;
-                Owned { nanos, data, wire_len, interface: prng.below(2) as u16 }
+                OwnedPacket { nanos, data, wire_len, interface: prng.below(2) as u16 }
             })
             .collect();
         // The packets share few buckets, whose eight entries suffice for this window.

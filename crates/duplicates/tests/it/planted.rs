@@ -1,8 +1,8 @@
 //! Planted copies are found with their class, and no packet of the original traffic is reported.
 
-use crate::naive::{Naive, Owned};
 use crate::traffic::{detect, owned, plain};
 use base::Prng;
+use difftest::naive_duplicates::{Naive, OwnedPacket};
 use netgrain_duplicates::{Class, Classes, Detector, Packet, Settings};
 use std::time::Duration;
 use testkit::copies::{Copied, Planted, plant};
@@ -90,7 +90,7 @@ fn real_captures_without_planted_copies_have_only_the_duplicates_of_the_naive_de
     let mut duplicates = 0;
     for (i, frame) in testkit::captures::collect(&directory, 400).into_iter().enumerate() {
         let nanos = (i as u64 + 1) * 1000;
-        let packet = Owned { nanos, data: frame.bytes, wire_len: frame.wire_len, interface: 0 };
+        let packet = OwnedPacket { nanos, data: frame.bytes, wire_len: frame.wire_len, interface: 0 };
         let class = detector.inspect(&packet.packet()).map(|duplicate| duplicate.class);
         assert_eq!(class, naive.inspect(&packet), "packet {i}");
         duplicates += u32::from(class.is_some());

@@ -1,14 +1,18 @@
 //! Traffic of the tests.
 
-use crate::naive::Owned;
 use base::Prng;
+use difftest::naive_duplicates::OwnedPacket;
 use netgrain_duplicates::{Detector, Duplicate, Settings};
 use testkit::copies::Planted;
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol};
 
 /// Runs a detector over packets; in batches of random length if `prng` is given.
-pub fn detect(settings: &Settings, packets: &[Owned], prng: Option<&mut Prng>) -> (Vec<Option<Duplicate>>, Detector) {
+pub fn detect(
+    settings: &Settings,
+    packets: &[OwnedPacket],
+    prng: Option<&mut Prng>,
+) -> (Vec<Option<Duplicate>>, Detector) {
     let mut detector = Detector::new(settings.clone(), 7).expect("valid settings");
     let mut results = Vec::new();
     let Some(prng) = prng else {
@@ -18,7 +22,7 @@ pub fn detect(settings: &Settings, packets: &[Owned], prng: Option<&mut Prng>) -
     let mut rest = packets;
     while !rest.is_empty() {
         let (batch, after) = rest.split_at(rest.len().min(1 + prng.below(100) as usize));
-        let batch: Vec<_> = batch.iter().map(Owned::packet).collect();
+        let batch: Vec<_> = batch.iter().map(OwnedPacket::packet).collect();
         let first = results.len();
         detector.inspect_batch(&batch, |i, duplicate| {
             assert_eq!(results.len(), first + i);
@@ -29,8 +33,8 @@ pub fn detect(settings: &Settings, packets: &[Owned], prng: Option<&mut Prng>) -
     (results, detector)
 }
 
-pub fn owned(planted: &[Planted]) -> Vec<Owned> {
-    let owned = |frame: &Planted| Owned {
+pub fn owned(planted: &[Planted]) -> Vec<OwnedPacket> {
+    let owned = |frame: &Planted| OwnedPacket {
         nanos: frame.nanos,
         data: frame.bytes.clone(),
         wire_len: frame.wire_len,

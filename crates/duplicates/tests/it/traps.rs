@@ -1,7 +1,7 @@
 //! Traffic in which other detectors report duplicates although the sender sent each packet: no packet is reported.
 
-use crate::naive::Owned;
 use crate::traffic::detect;
+use difftest::naive_duplicates::OwnedPacket;
 use netgrain_duplicates::{Class, Classes, Counts, Settings};
 use std::time::Duration;
 use testkit::copies::{routed, tagged};
@@ -14,8 +14,8 @@ const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2];
 
 /// Packets that follow each other at this distance.
-fn spaced(frames: impl IntoIterator<Item = Vec<u8>>, nanos: u64) -> Vec<Owned> {
-    let owned = |(i, data): (usize, Vec<u8>)| Owned {
+fn spaced(frames: impl IntoIterator<Item = Vec<u8>>, nanos: u64) -> Vec<OwnedPacket> {
+    let owned = |(i, data): (usize, Vec<u8>)| OwnedPacket {
         nanos: 1_000_000 + i as u64 * nanos,
         wire_len: data.len() as u32,
         data,
@@ -200,7 +200,7 @@ fn equal_requests_of_several_hosts_are_no_duplicates() {
 fn evidence_makes_equal_packets_duplicates() {
     let datagram = bytes(&Frame::udp6(A6, 5004, B6, 5004).payload(b"voice"));
     let all = Settings { classes: Classes::ALL, records: 64, ..Settings::default() };
-    let run = |settings: &Settings, packets: &[Owned]| {
+    let run = |settings: &Settings, packets: &[OwnedPacket]| {
         let (results, _) = detect(settings, packets, None);
         results.iter().flatten().map(|duplicate| duplicate.class).collect::<Vec<_>>()
     };

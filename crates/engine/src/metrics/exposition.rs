@@ -3,6 +3,7 @@
 use super::groups;
 use super::page::{Family, Page, escape};
 use crate::recording::RecorderReport;
+use crate::duplicate_report::DuplicateReport;
 use crate::report::{ClockReport, QueueReport, Report};
 use crate::retention_report::RetentionReport;
 use flow::ExpiryDelays;
@@ -131,6 +132,15 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
          other methods.",
         &per_queue(&|q| q.timestamp_deviation_nanos as f64 / 1e9),
     );
+    let methods = queues.iter().flat_map(|q| q.timestamp_methods.iter().map(move |method| (q.queue, method)));
+    family(
+        "timestamp_method_packets_total",
+        "counter",
+        "Packets by the method that made their timestamp.",
+        &methods
+            .map(|(queue, (method, n))| (format!(",queue=\"{queue}\",method=\"{method}\""), *n as f64))
+            .collect::<Vec<_>>(),
+    );
     let recorder = |value: &dyn Fn(&RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };
@@ -177,6 +187,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "Packets that a lossy listener missed, as the listener reports.",
         &listeners,
     );
+    detected(&report.queues, &mut family);
     if let Some(program) = &report.program {
         programmed(program, &mut family);
     }
@@ -200,6 +211,12 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         "counter",
         "Packets counted in the time series and, if they belong to a flow, in the flow.",
         meter.packets,
+    );
+    one(
+        "marked_duplicate_packets_total",
+        "counter",
+        "Stored packets that are marked as copies of earlier packets, and counted apart in the time series.",
+        meter.duplicates,
     );
     one(
         "unmetered_packets_total",
@@ -273,6 +290,27 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
 }
 
 /// Adds the metrics of the interface's program.
+/// Adds the metrics of the detection of duplicates.
+fn detected(queues: &[QueueReport], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let reports = || queues.iter().filter_map(|queue| Some((queue.queue, queue.duplicates.as_ref()?)));
+    if reports().next().is_none() {
+        return;
+    }
+    let found = reports().flat_map(|(queue, report)| report.found.iter().map(move |found| (queue, found)));
+    let found: Vec<_> =
+        found.map(|(queue, (class, n))| (format!(",queue=\"{queue}\",class=\"{class}\""), *n as f64)).collect();
+    family("duplicates_found_total", "counter", "Duplicates that were marked or removed, by class.", &found);
+    let mut each = |name: &str, kind: &str, help: &str, value: fn(&DuplicateReport) -> f64| {
+        let samples: Vec<_> = reports().map(|(queue, report)| (format!(",queue=\"{queue}\""), value(report))).collect();
+        family(name, kind, help, &samples);
+    };
+    let help = "Time that the table of duplicates reaches back. Copies that are later than their originals by more are \
+                not found.";
+    each("duplicate_reach_seconds", "gauge", help, |report| report.reach_nanos as f64 / 1e9);
+    let help = "Packets that the table of duplicates forgot before the window ended.";
+    each("duplicate_forgotten_packets_total", "counter", help, |report| report.forgotten as f64);
+}
+
 fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     let unsent = [("kernel", program.kernel.unsent), ("user", program.user.unsent)];
     let unsent = unsent.map(|(part, n)| (format!(",part=\"{part}\""), n as f64));

@@ -5,12 +5,14 @@ mod bytes;
 mod capture_file;
 mod columns;
 mod configuration;
+mod duplicates;
 mod filter;
 mod group_message;
 mod ipfix;
 mod packet;
 mod program;
 mod stamp_packet;
+mod switch_timestamp;
 mod train_payload;
 mod words;
 
@@ -30,6 +32,8 @@ pub const TARGETS: &[Target] = &[
     columns::JOURNAL,
     columns::PARQUET,
     stamp_packet::TARGET,
+    switch_timestamp::TARGET,
     train_payload::TARGET,
+    duplicates::TARGET,
     words::TARGET,
 ];

@@ -1,7 +1,8 @@
 //! Makes the frames of a train: Ethernet, IPv4 (RFC 791) or IPv6 (RFC 8200), UDP (RFC 768), payload, filling.
 //!
-//! A frame of each size is made once, with the sum of all its bytes outside of the payload. The UDP checksum of a
-//! packet adds the bytes of the payload to this sum.
+//! One template frame is made for each frame length, together with the sum of all its bytes that the UDP checksum
+//! covers, except the payload. For each packet, the bytes of the payload are added to this sum, which gives the UDP
+//! checksum.
 
 use super::layout::{at, udp_offset};
 use super::payload::PAYLOAD_LEN;
@@ -11,7 +12,7 @@ use crate::internet_checksum::{fold, sum};
 use base::{ErrorEstimate, Prng, Timestamp};
 use std::net::IpAddr;
 
-/// The session of a specification that names none.
+/// The number of the session if the specification has none.
 const DEFAULT_SESSION: u32 = 1;
 
 const UDP: u8 = 17;
@@ -70,7 +71,7 @@ impl TrainFrames {
     }
 
     /// Writes the frame of a departure without the payload that [`TrainFrames::stamp`] adds, and returns its length. A
-    /// sender prepares a frame while it waits for the departure.
+    /// sender prepares a frame while it waits for the departure, so that little work is left at the departure.
     ///
     /// # Panics
     /// If `buf` is shorter than the frame.
@@ -107,7 +108,7 @@ impl TrainFrames {
         };
         let bytes = payload.bytes();
         let checksum = match fold(self.shapes[departure.size].sum + sum(&bytes)) {
-            // RFC 768: the value 0 means that there is no checksum.
+            // The complement of 0xffff is 0, which means that there is no checksum (RFC 768). So 0xffff is written.
             0xffff => 0xffff,
             folded => !folded,
         };

@@ -106,7 +106,7 @@ impl Receiver {
         );
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &umem, options.chunk, options.mark).step("register packet memory")?;
+            register(&fd, &umem, options.chunk, options.mark, 0).step("register packet memory")?;
         }
         let mut fill = Producer::open(&fd, Kind::Fill, options.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
@@ -186,6 +186,24 @@ impl Receiver {
         // of entries per frame.
         let further = u64::from(ready - entries) * lengths.len() as u64 / u64::from(entries.max(1));
         lengths.len() + further as usize
+    }
+
+    /// Calls `each` with the bytes of the next frames in the receive ring that have a single chunk, among the next `most`
+    /// chunks, in the order of arrival. The frames remain in the ring.
+    pub fn look_ahead(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
+        let ready = self.receive.ready(most.min(BATCH as usize) as u32);
+        let mut continued = false;
+        for ahead in 0..ready {
+            let desc = self.receive.peek(ahead);
+            let more = desc.options & CONTINUED != 0;
+            if !more
+                && !continued
+                && let Some(bytes) = self.bytes(desc)
+            {
+                each(bytes);
+            }
+            continued = more;
+        }
     }
 
     /// Waits for a frame, the end of `time` or a signal. Also wakes a driver that sleeps because it had no chunks.

@@ -20,6 +20,7 @@ pub fn any_row(prng: &mut Prng, second: u64) -> Row {
     (row.sources, row.destinations) = (any(prng), any(prng));
     (row.peak_1ms.bytes, row.peak_10ms.packets) = (any(prng), any(prng));
     (row.tunnel_numbered, row.tunnel_missing, row.tunnel_late) = (any(prng), any(prng), any(prng));
+    (row.duplicate.packets, row.duplicate.bytes) = (any(prng), any(prng));
     row.ledger.offered = any(prng);
     row.ledger.lost.iter_mut().for_each(|n| *n = any(prng));
     row.ledger.notes.iter_mut().for_each(|n| *n = any(prng));

@@ -145,6 +145,7 @@ pub fn row(prng: &mut Prng) -> Row {
         classes: std::array::from_fn(|_| volume(prng)),
         sizes: std::array::from_fn(|_| any(prng)),
         ipv6: volume(prng),
+        duplicate: volume(prng),
         ..Row::default()
     };
     let numbers = [

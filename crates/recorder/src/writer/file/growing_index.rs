@@ -2,7 +2,7 @@
 
 use super::as_lost;
 use crate::cutter::{Cut, Part};
-use base::{Row, Timestamp};
+use base::{Row, Timestamp, TimestampQuality};
 use index::{Entry, Growing, IndexWrite, Rows, Sets, SubBlocks};
 use std::path::PathBuf;
 use store::device::{Device, FileId};
@@ -77,8 +77,19 @@ impl GrowingIndex {
             let block = entry.block + 1;
             let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
             let (parts, rows, sets) = (SubBlocks::NONE, Rows::new(), Sets::NONE);
-            let next =
-                Entry { block, bytes: 0, first_record: None, crc: 0, sub_blocks: parts, first, last, rows, sets };
+            let timestamps = TimestampQuality::UNKNOWN;
+            let next = Entry {
+                block,
+                bytes: 0,
+                first_record: None,
+                crc: 0,
+                sub_blocks: parts,
+                first,
+                last,
+                timestamps,
+                rows,
+                sets,
+            };
             self.positions.write_entry(&next, lost, false)
         } else {
             self.positions.write_entry(entry, lost, false)

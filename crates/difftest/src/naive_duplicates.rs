@@ -1,25 +1,30 @@
-//! The naive detector: it keeps all packets of the window and compares a packet with each of them, newest first, with
+//! The naive detector of duplicates, an oracle of the crate `duplicates`: it keeps all packets of the window and compares a packet with each of them, newest first, with
 //! all captured bytes and without hashes. The rules are written in another form than in the crate: a packet is a copy
 //! if the earlier packet becomes equal to it after the changes that the class permits.
 
 use base::Timestamp;
-use netgrain_duplicates::{Class, Settings};
+use duplicates::{Class, Settings};
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::{Decoded, EtherType, Family, Fragment, IpProtocol, link, tcp_flags};
 
 /// A packet with its own bytes.
 #[derive(Clone, Debug)]
-pub struct Owned {
+pub struct OwnedPacket {
+    /// Time in nanoseconds since 1970.
     pub nanos: u64,
+    /// The captured bytes.
     pub data: Vec<u8>,
+    /// Length on the wire in bytes.
     pub wire_len: u32,
+    /// The number of the interface.
     pub interface: u16,
 }
 
-impl Owned {
-    pub fn packet(&self) -> netgrain_duplicates::Packet<'_> {
-        netgrain_duplicates::Packet {
+impl OwnedPacket {
+    /// The packet for the detector, with the link type Ethernet.
+    pub fn packet(&self) -> duplicates::Packet<'_> {
+        duplicates::Packet {
             ts: Timestamp::from_nanos(self.nanos),
             data: &self.data,
             wire_len: self.wire_len,
@@ -31,7 +36,7 @@ impl Owned {
 
 /// A packet of the window.
 struct Seen {
-    owned: Owned,
+    owned: OwnedPacket,
     decoded: Decoded,
     is_other: bool,
     region: Vec<u8>,
@@ -40,10 +45,12 @@ struct Seen {
     number: u64,
 }
 
+/// See the module documentation.
 pub struct Naive {
     settings: Settings,
     window: VecDeque<Seen>,
     number: u64,
+    /// Equal packets that are not duplicates.
     pub repeats: u64,
 }
 
@@ -52,7 +59,7 @@ fn range(region: &[u8], at: usize, len: usize) -> Vec<u8> {
 }
 
 impl Seen {
-    fn of(owned: &Owned, number: u64) -> Self {
+    fn of(owned: &OwnedPacket, number: u64) -> Self {
         let decoded = Decoded::of(&owned.data, owned.wire_len, link::ETHERNET);
         let is_other = decoded.family == Family::Other || decoded.malformed;
         let (region, wire) = if is_other {
@@ -183,11 +190,13 @@ fn is_other_link(old: &[u8], new: &[u8]) -> bool {
 }
 
 impl Naive {
+    /// The naive detector before the first packet. It does not support the setting `exact`.
     pub fn new(settings: Settings) -> Self {
         Self { settings, window: VecDeque::new(), number: 0, repeats: 0 }
     }
 
-    pub fn inspect(&mut self, owned: &Owned) -> Option<Class> {
+    /// Compares a packet with the packets before it.
+    pub fn inspect(&mut self, owned: &OwnedPacket) -> Option<Class> {
         let mut new = Seen::of(owned, self.number);
         self.number += 1;
         let limit = self.settings.window_packets.min(self.settings.records as u64);
@@ -243,7 +252,14 @@ impl Naive {
             let is_routed = new.is_identified() && is_forwarded && macs.is_none_or(|(a, b)| is_other_link(a, b));
             return is_routed.then_some(Ok(Class::Routing));
         }
-        if new.is_other || new.ttl() >= old.ttl() || !macs.map_or(new.is_identified(), |(a, b)| is_other_link(a, b)) {
+        let is_reversed = self.settings.unordered_interfaces
+            && !new.is_other
+            && new.is_identified()
+            && old.owned.interface != new.owned.interface
+            && new.ttl() > old.ttl()
+            && old.as_routed(new) == new.region;
+        let is_later = new.is_other || new.ttl() >= old.ttl();
+        if is_later && !is_reversed || !macs.map_or(new.is_identified(), |(a, b)| is_other_link(a, b)) {
             return None;
         }
         if old.as_routed(new) == new.region {
