@@ -487,7 +487,7 @@ mod tests {
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             TimestampSetting::read(&text("ptp")).expect_err("no method"),
-            SwitchTimestamps::read(&text("arista")).expect_err("no format"),
+            <SwitchTimestamps as Setting>::read(&text("arista")).expect_err("no format"),
             DuplicateMode::read(&text("on")).expect_err("no mode"),
             DuplicateTable::read(&text("link")).expect_err("no table"),
             Classes::read(&text("routing,natt")).expect_err("no classes"),
