@@ -2,8 +2,8 @@
 
 use super::groups;
 use super::page::{Family, Page, escape};
-use crate::recording::RecorderReport;
 use crate::duplicate_report::DuplicateReport;
+use crate::recording::RecorderReport;
 use crate::report::{ClockReport, QueueReport, Report};
 use crate::retention_report::RetentionReport;
 use flow::ExpiryDelays;
