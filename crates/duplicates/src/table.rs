@@ -40,8 +40,8 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory of
-/// the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
+/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory
+/// of the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetcher<H> {
     /// The address of the first bucket.
