@@ -354,6 +354,15 @@ typedef struct netgrain_second {
     uint32_t loss_count;
     uint32_t note_count;
     netgrain_volume duplicate;  /* stored packets marked as copies of earlier packets; total does not contain them */
+    /* The quality of the timestamps; of both directions, in the row of NETGRAIN_IN; 0 where it is not known. */
+    uint64_t timestamp_packets[16]; /* stored packets by timestamp method: the index is NGL_METHOD_... of netgrain_listen.h */
+    uint64_t timestamp_deviation_ns; /* estimated standard deviation */
+    uint64_t clock_synchronised;     /* 1 if a time daemon synchronised the system clock */
+    uint64_t clock_unsynchronised;   /* 1 if no time daemon synchronised the system clock */
+    uint64_t clock_maximum_error_us; /* maximum error of the system clock */
+    uint64_t clock_rate;             /* 1000000000 plus the correction of the rate in parts per billion */
+    uint64_t clock_step_forward_ns;  /* largest step of the system clock forward */
+    uint64_t clock_step_back_ns;     /* largest step of the system clock back */
 } netgrain_second;
 
 /* Queries the flow records of a store that overlap the interval and match the filter, in order of their begin. In the filter,

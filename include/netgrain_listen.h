@@ -92,7 +92,7 @@ typedef struct ngl_desc {
 
 #define NGL_FLAG_CONTROL 1       /* not a packet */
 #define NGL_FLAG_TRUNCATED 2     /* fewer bytes are stored than were on the wire */
-#define NGL_FLAG_MALFORMED 4     /* a header contradicts its length */
+#define NGL_FLAG_MALFORMED 4     /* a length or version in a header contradicts the enclosing packet */
 #define NGL_FLAG_SUPER_FRAME 8   /* merged by the NIC or the kernel */
 #define NGL_FLAG_VLAN_RESTORED 16 /* a VLAN tag that the kernel had removed was restored */
 #define NGL_FLAG_OUTGOING 32     /* sent by this host */

@@ -113,7 +113,9 @@ pub enum Note {
     /// Unit: packets. Packets stored with fewer bytes than were on the wire, because of the snaplen or because the
     /// source truncated them.
     Truncated = 0,
-    /// Unit: packets. Packets stored although a header contradicts its length.
+    /// Unit: packets. Packets stored although the packet ends within a header, the length in a PPPoE, IP, IPv6
+    /// extension, TCP or UDP header is below its minimum or beyond the end of the enclosing packet, or the IP version
+    /// is not that of the ethertype.
     Malformed = 1,
     /// Unit: packets. Packets that the NIC or the kernel merged from several frames of the wire (GRO, LRO).
     SuperFrame = 2,
@@ -199,7 +201,11 @@ impl Note {
                 "packets stored with fewer bytes than were on the wire, because of the snaplen or because the source \
                  truncated them"
             }
-            Self::Malformed => "packets stored although a header contradicts its length",
+            Self::Malformed => {
+                "packets stored although the packet ends within a header, the length in a PPPoE, IP, IPv6 extension, \
+                 TCP or UDP header is below its minimum or beyond the end of the enclosing packet, or the IP version \
+                 is not that of the ethertype"
+            }
             Self::SuperFrame => "packets that the NIC or the kernel merged from several frames of the wire (GRO, LRO)",
             Self::VlanRestored => "packets with a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "packets sent by this host",

@@ -84,7 +84,7 @@ impl RawMap {
     /// 8 bytes.
     ///
     /// # Errors
-    /// An error of the kernel; maps of sockets and devices cannot be read.
+    /// An error of the kernel; maps of sockets and interfaces cannot be read.
     ///
     /// # Panics
     /// The size of the key differs from the specification.

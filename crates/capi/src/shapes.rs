@@ -320,6 +320,15 @@ pub struct Second {
     pub loss_count: u32,
     pub note_count: u32,
     pub duplicate: Volume,
+    /// The index is the number of the timestamp method, which has four bits.
+    pub timestamp_packets: [u64; 16],
+    pub timestamp_deviation_ns: u64,
+    pub clock_synchronised: u64,
+    pub clock_unsynchronised: u64,
+    pub clock_maximum_error_us: u64,
+    pub clock_rate: u64,
+    pub clock_step_forward_ns: u64,
+    pub clock_step_back_ns: u64,
 }
 
 impl Second {
@@ -349,7 +358,10 @@ impl Second {
             tunnel_late,
             duplicate,
             ledger,
+            timestamps,
         } = *row;
+        let mut timestamp_packets = [0; 16];
+        timestamp_packets[..timestamps.methods.len()].copy_from_slice(&timestamps.methods);
         let kind = |kind: TrafficClass| kinds[kind as usize].into();
         Self {
             size: size_of::<Self>() as u32,
@@ -386,6 +398,14 @@ impl Second {
             loss_count: losses.len() as u32,
             note_count: notes.len() as u32,
             duplicate: duplicate.into(),
+            timestamp_packets,
+            timestamp_deviation_ns: timestamps.deviation_nanos,
+            clock_synchronised: timestamps.synchronised,
+            clock_unsynchronised: timestamps.unsynchronised,
+            clock_maximum_error_us: timestamps.maximum_error_micros,
+            clock_rate: timestamps.clock_rate,
+            clock_step_forward_ns: timestamps.step_forward_nanos,
+            clock_step_back_ns: timestamps.step_back_nanos,
         }
     }
 }

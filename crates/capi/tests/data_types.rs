@@ -150,7 +150,9 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
     layout!(
         "netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late
     );
-    layout!("netgrain_second", Second, losses notes loss_count note_count duplicate);
+    layout!("netgrain_second", Second, losses notes loss_count note_count duplicate timestamp_packets);
+    layout!("netgrain_second", Second, timestamp_deviation_ns clock_synchronised clock_unsynchronised);
+    layout!("netgrain_second", Second, clock_maximum_error_us clock_rate clock_step_forward_ns clock_step_back_ns);
     // Each constant of the C header has the value of its Rust enum variant.
     for (name, number) in [
         ("END_IDLE_TIMEOUT", EndReason::IdleTimeout as u32),
@@ -274,6 +276,9 @@ fn every_quantity_of_a_row_is_available_in_c() {
             "size_over_1514" => "s->sizes[6]".to_owned(),
             "offered" | "stored" | "stored_bytes" | "filtered" | "duplicate" => format!("s->ledger.{name}"),
             _ if name.starts_with("lost_") || name.starts_with("note_") => continue,
+            _ if method_number(name).is_some() => {
+                format!("s->timestamp_packets[{}]", method_number(name).expect("a method"))
+            }
             _ if sizes.contains(&name) => format!("s->sizes[{}]", sizes.iter().position(|s| *s == name).expect("one")),
             _ => match name.strip_prefix("tcp_") {
                 Some(flag @ ("syn" | "syn_ack" | "fin" | "rst")) => format!("s->{flag}"),
@@ -310,7 +315,17 @@ int main(void) {
     let mut expected: Vec<String> =
         series::quantities().iter().map(|quantity| format!("{} {}", quantity.name, quantity.of(&row))).collect();
     expected.push("1 1 1".to_owned());
-    assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
+    // The program prints the losses and notes after all other numbers.
+    let mut reported: Vec<&str> = reported.lines().collect();
+    expected.sort();
+    reported.sort_unstable();
+    assert_eq!(reported, expected);
+}
+
+/// The number of the method if this is the name of the number of packets by timestamp method.
+fn method_number(name: &str) -> Option<u8> {
+    let method = name.strip_prefix("timestamp_")?;
+    base::TimestampMethod::ALL.into_iter().find(|known| known.name() == method).map(|known| known as u8)
 }
 
 #[test]

@@ -35,13 +35,13 @@
 
 mod advice;
 mod assembly;
-mod context;
 mod dispatcher;
 mod queues;
 mod stamp_clock;
 mod swap;
 mod timestamps;
 mod transmit;
+mod xdp_context;
 
 pub use assembly::FRAME_MAX;
 pub use bpf::{AttachMode, XdpMode};

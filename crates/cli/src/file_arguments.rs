@@ -1,5 +1,5 @@
-//! File names among the arguments of a query: how the files of `-r` are told from the words of a filter, and how messages
-//! name them.
+//! File names among the arguments of a query: how the files of `-r` are told from the words of a filter, and how
+//! messages name them.
 
 use crate::outcome::Failure;
 use filter::FilterError;

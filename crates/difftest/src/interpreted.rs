@@ -100,7 +100,7 @@ impl ObservedAction {
     /// Converts an action of the interpreter to the type that the model uses for actions.
     pub fn of(action: Action, program: &Program) -> Self {
         match action {
-            Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
+            Action::Forward(interface) => Self::Forward(program.egress_interfaces[usize::from(interface)].clone()),
             Action::Log(ir::Log::Message(text)) => Self::Message(program.messages[usize::from(text)].clone()),
             Action::Log(log) => Self::Log(log),
         }

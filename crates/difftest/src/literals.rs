@@ -2,7 +2,7 @@
 //! state the valid ranges.
 
 use crate::source::{Expr, Node};
-use crate::values::{DEVICES, ETHERTYPES, FILTERS, MACS, NETS, NUMBERS, PORTS, PROTOCOLS, VLANS, pick};
+use crate::values::{ETHERTYPES, FILTERS, INTERFACES, MACS, NETS, NUMBERS, PORTS, PROTOCOLS, VLANS, pick};
 use base::Prng;
 use lang::types::Type;
 
@@ -11,7 +11,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
     let six = |e: Option<&Expr>| e.is_some_and(|e| matches!(&e.node, Node::Word(w) if w.contains(':')));
     let quoted = |text: &str| format!("\"{text}\"");
     match of {
-        Type::Device => return quoted(pick(prng, &DEVICES)),
+        Type::Interface => return quoted(pick(prng, &INTERFACES)),
         Type::Chance => return pick(prng, &["0.001", "1e-3", "0.25", "1000"]).to_owned(),
         Type::Change => return pick(prng, &["(+1)", "(-1)", "(+40)", "(- 3)"]).to_owned(),
         Type::Net => {

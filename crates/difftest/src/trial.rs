@@ -288,11 +288,12 @@ impl Case {
         let addresses = Set::of_prefixes(host.iter().copied());
         program.sets.iter_mut().filter(|s| **s == Set::Host).for_each(|s| s.clone_from(&addresses));
         let common = clusters(&[&program]).first().map(|c| c.0);
-        let (hash_key, link_type, devices) = (self.hash_key, self.link_type, program.devices.clone());
+        let (hash_key, link_type) = (self.hash_key, self.link_type);
+        let egress_interfaces = program.egress_interfaces.clone();
         Ok(CompiledCase {
             term: compiled.term,
             program,
-            world: ProgramContext { hash_key, link_type, host, devices, common },
+            world: ProgramContext { hash_key, link_type, host, egress_interfaces, common },
         })
     }
 

@@ -51,8 +51,8 @@ pub const MACS: [[u8; 6]; 5] =
 /// Numbers that occur in headers, and the greatest numbers of 16, 32 and 63 bits.
 pub const NUMBERS: [u64; 20] =
     [0, 1, 2, 3, 4, 5, 8, 16, 17, 20, 40, 60, 64, 255, 1500, 0x2000, 0x4000, 65_535, 0xffff_ffff, i64::MAX as u64];
-/// Devices to which programs forward packets.
-pub const DEVICES: [&str; 3] = ["eth1", "eth2", "wan.7"];
+/// Interfaces to which programs forward packets.
+pub const INTERFACES: [&str; 3] = ["eth1", "eth2", "wan.7"];
 /// Filters in the syntax of tcpdump.
 pub const FILTERS: [&str; 18] = [
     "tcp port 80 or udp port 53",

@@ -236,7 +236,7 @@ impl Writer<'_> {
             ) if at == 0 && self.chance(2) => self.call(0, &|r| r.gives == Type::Int),
             (_, Type::Net) if self.chance(8) => self.call(0, &|r| r.gives == Type::Net),
             (_, Type::Counter) => self.call(0, &|r| r.gives == Type::Counter),
-            (_, Type::Int | Type::Text | Type::Device | Type::Net | Type::Chance | Type::Change) => {
+            (_, Type::Int | Type::Text | Type::Interface | Type::Net | Type::Chance | Type::Change) => {
                 Expr::word(of.clone(), literal(self.prng, function, at, of, before, self.roomy))
             }
             ("vlan_id" | "vlan_id_filter", Type::List(_)) => {

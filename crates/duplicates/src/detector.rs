@@ -4,10 +4,10 @@
 use crate::compared::{Compared, Selector};
 use crate::counts::Counts;
 use crate::datagrams::Datagrams;
-use crate::prepared::{Prefetcher, Prepared, Preparer};
+use crate::prepared::{Prepared, Preparer};
 use crate::rules::{self, Candidate, Verdict};
 use crate::settings::{Settings, SettingsError};
-use crate::table::{Head, Table};
+use crate::table::{Head, Prefetcher, Table};
 use crate::{Class, Duplicate, Packet};
 use base::Timestamp;
 use base::memory::{Hints, NoHints};

@@ -2,7 +2,7 @@
 //! to a table that it shares with other threads, and before the cache lines of the table arrive.
 
 use crate::compared::{Compared, Selector};
-use crate::table::Bucket;
+use crate::table::Prefetcher;
 use crate::{Packet, Settings};
 use base::Timestamp;
 use base::memory::Hints;
@@ -58,23 +58,11 @@ impl Preparer {
     }
 }
 
-/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory of
-/// the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetcher<H> {
-    /// The address of the first bucket.
-    pub(crate) buckets: usize,
-    /// The number of buckets less one.
-    pub(crate) mask: u64,
-    pub(crate) hints: H,
-}
-
 impl<H: Hints> Prefetcher<H> {
     /// Prefetches the bucket of a packet.
     #[inline(always)]
     pub fn prefetch(&self, prepared: &Prepared) {
-        let bucket = (prepared.0.head.key & self.mask) as usize;
-        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
+        self.fetch_bucket(prepared.0.head.key);
     }
 }
 

@@ -6,7 +6,6 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
-use crate::prepared::Prefetcher;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -22,7 +21,7 @@ const UNIT: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(crate) struct Bucket {
+struct Bucket {
     tags: [u32; WAYS],
     numbers: [u32; WAYS],
 }
@@ -39,6 +38,26 @@ pub(crate) enum Kind {
     /// The payload of another protocol, or of a malformed packet.
     #[default]
     Other,
+}
+
+/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory
+/// of the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetcher<H> {
+    /// The address of the first bucket.
+    buckets: usize,
+    /// The number of buckets less one.
+    mask: u64,
+    hints: H,
+}
+
+impl<H: Hints> Prefetcher<H> {
+    /// Prefetches the bucket of a key.
+    #[inline(always)]
+    pub(crate) fn fetch_bucket(&self, key: u64) {
+        let bucket = (key & self.mask) as usize;
+        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
+    }
 }
 
 /// The fixed part of a record: one cache line.

@@ -205,11 +205,16 @@ pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
     record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
 
-/// A direction without packets gets the begin of the flow as its times, because collectors interpret 0 as 1970.
+/// The time of the first packet that `side` sent.
+///
+/// An exporter writes a direction without packets only if the record has no packet at all
+/// ([`crate::template::directions`]); RFC 7011 and RFC 5103 have no rule for its times. Both times are then the begin
+/// of the flow, so that the duration is 0, and the collector does not interpret 0 as 1970.
 pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
     if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].first }
 }
 
+/// The time of the last packet that `side` sent; see [`first`] for a direction without packets.
 pub(crate) fn last(record: &Record, side: usize) -> base::Timestamp {
     if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].last }
 }

@@ -1,5 +1,5 @@
-//! The words of the primitives that test flow records: quantities and their units, TCP flags, and the names of TCP states
-//! and of flow end reasons.
+//! The words of the primitives that test flow records: quantities and their units, TCP flags, and the names of TCP
+//! states and of flow end reasons.
 
 use crate::tree::Quantity;
 

@@ -81,7 +81,7 @@ fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
         Primitive::Geneve(vni) => at.geneve(vni),
         Primitive::Outgoing(true) => at.outgoing(),
         Primitive::Outgoing(false) => at.outgoing().map(Test::not),
-        Primitive::Device(number) => at.device(number),
+        Primitive::Interface(number) => at.interface(number),
         Primitive::Llc(control) => at.llc(control),
         Primitive::Broadcast => at.mac(Dir::Dst, [0xff; 6]),
         Primitive::IpBroadcast => at.ip_broadcast(),

@@ -250,8 +250,8 @@ impl Offsets {
         }
     }
 
-    /// The test that the frame was captured on the device with this number.
-    pub fn device(&self, number: u32) -> Result<Test, &'static str> {
+    /// The test that the frame was captured on the interface with this number.
+    pub fn interface(&self, number: u32) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(4), 4, number.into())),
             _ => Err("frames of this link type do not contain their interface; select the interface when capturing"),

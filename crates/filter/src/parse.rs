@@ -467,7 +467,7 @@ impl<'a> Parser<'a> {
             "inbound" => Primitive::Outgoing(false),
             "ifindex" => {
                 let n = number(self, u32::MAX)?;
-                Primitive::Device(
+                Primitive::Interface(
                     n.ok_or_else(|| self.peek().error("an interface number is missing; write `ifindex 2`"))?,
                 )
             }

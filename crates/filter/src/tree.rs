@@ -262,7 +262,7 @@ pub enum Primitive {
     /// Tests the direction of the frame: true if the capturing host sent the frame, false if not.
     Outgoing(bool),
     /// Tests the index of the interface on which the frame was captured.
-    Device(u32),
+    Interface(u32),
     /// Tests for an 802.2 header whose control field has this value under this mask.
     Llc(Option<(u64, u64)>),
     /// Tests for broadcast on the link layer.

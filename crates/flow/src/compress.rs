@@ -9,8 +9,8 @@
 //! * bytes of frames and payloads: the difference from the number that headers of the usual length imply.
 //!
 //! If a prediction fails for a flow (a length over 65535 in the list, times that the list cannot hold exactly), the
-//! flow is encoded in loose form, in which each value is encoded independently. [`crate::meter::compressed`] decides which
-//! flows are compressed, and where the bits are stored.
+//! flow is encoded in loose form, in which each value is encoded independently. [`crate::meter::compressed`] decides
+//! which flows are compressed, and where the bits are stored.
 
 use crate::bits::{Coder, Reader, Writer};
 use crate::compact_counters::CompactCounters;

@@ -6,8 +6,9 @@
 //! positions of the flows in the table nor on the times at which the meter is called. Whether a packet still belongs to
 //! a flow depends on the packet's own timestamp, to the nanosecond, so a late or missing tick changes no record.
 //!
-//! A full table evicts one flow for each new flow ([`crate::meter::insert`] chooses the flow). The work per packet has an
-//! upper limit for any traffic: one search of at most eight buckets, and one eviction. The capacity limits the memory.
+//! A full table evicts one flow for each new flow ([`crate::meter::insert`] chooses the flow). The work per packet has
+//! an upper limit for any traffic: one search of at most eight buckets, and one eviction. The capacity limits the
+//! memory.
 
 pub(crate) mod compressed;
 pub(crate) mod expiry;
@@ -98,7 +99,8 @@ pub struct Meter<H = NoHints> {
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// The packets that are between the stages of metering ([`crate::meter::prefetch`]); `None` only while a batch is metered.
+    /// The packets that are between the stages of metering ([`crate::meter::prefetch`]); `None` only while a batch is
+    /// metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 

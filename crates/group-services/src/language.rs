@@ -110,7 +110,7 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, GroupProgramEr
         let (line, column) = error.place(source);
         GroupProgramError::Language { error, line, column }
     })?;
-    match program.program.devices.len() {
+    match program.program.egress_interfaces.len() {
         n if n > usize::from(u8::MAX) + 1 => Err(GroupProgramError::Interfaces(n)),
         _ => Ok(program.program),
     }
@@ -193,7 +193,7 @@ impl CompiledProgram {
 
 /// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not among them.
 fn ingress(program: &ir::Program, interface: &str) -> u16 {
-    program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
+    program.egress_interfaces.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }
 
 impl Compiled for CompiledProgram {
@@ -210,7 +210,7 @@ impl Compiled for CompiledProgram {
     }
 
     fn ports(&self) -> &[String] {
-        &self.executable.program().devices
+        &self.executable.program().egress_interfaces
     }
 
     fn counters(&self) -> &[String] {

@@ -61,7 +61,7 @@ fn impossible(program: &Program, context: &ProgramContext) -> Option<ImpossibleO
         Access::Replayed if effects.has(Effect::Forward) || effects.has(Effect::Kernel) => {
             Some(ImpossibleOperation::SendReplayed)
         }
-        Access::Shared if program.devices.contains(&context.interface) => {
+        Access::Shared if program.egress_interfaces.contains(&context.interface) => {
             Some(ImpossibleOperation::SendToItself(context.interface.clone()))
         }
         Access::Owned => {

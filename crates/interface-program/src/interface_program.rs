@@ -307,7 +307,7 @@ impl InterfaceProgram {
         report: &mut ProgramReport,
     ) -> Result<PreparedProgram, ProgramError> {
         let begun = Instant::now();
-        if object.maps.iter().any(|m| m.role == Role::Devices)
+        if object.maps.iter().any(|m| m.role == Role::EgressInterfaces)
             && dispatcher.mode() == XdpMode::Native
             && let Some(egress) = egresses.iter().find(|egress| !accepts_frames(egress))
         {
@@ -350,12 +350,12 @@ fn executable(
 }
 
 fn open_egresses(program: &Program) -> Result<Vec<Egress>, ProgramError> {
-    program.devices.iter().map(|name| Ok(Egress::open(name)?)).collect()
+    program.egress_interfaces.iter().map(|name| Ok(Egress::open(name)?)).collect()
 }
 
 /// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not one of them.
 fn ingress(program: &Program, interface: &str) -> u16 {
-    program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
+    program.egress_interfaces.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }
 
 /// True if the kernel can send XDP frames through the interface. An old kernel does not report this; then the result is
@@ -364,11 +364,11 @@ fn accepts_frames(egress: &Egress) -> bool {
     xdp_features(egress.index()).map_or(true, |features| features.bits & feature::NDO_XMIT != 0)
 }
 
-/// Writes the interface indices of the egress interfaces into the device map of the kernel part, and removes those of
-/// egress interfaces that are not ready. `rebound` is true for each egress interface that was removed and created
+/// Writes the interface indices of the egress interfaces into the interface map of the kernel part, and removes those
+/// of egress interfaces that are not ready. `rebound` is true for each egress interface that was removed and created
 /// again; `indices` are the interface indices in the map, 0 for none.
 fn set_egresses(dispatcher: &XdpDispatcher, egresses: &[Egress], rebound: &[bool], indices: &mut [u32]) {
-    let Some(map) = dispatcher.map(Role::Devices) else { return };
+    let Some(map) = dispatcher.map(Role::EgressInterfaces) else { return };
     for (slot, ((egress, rebound), set)) in (0u32..).zip(egresses.iter().zip(rebound).zip(indices)) {
         let is_ready =
             egress.is_ready() == Some(true) && (dispatcher.mode() != XdpMode::Native || accepts_frames(egress));

@@ -33,14 +33,15 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The program under construction, through which the caller can access its tables (devices, messages, maps, sets).
+    /// The program under construction, through which the caller can access its tables (egress interfaces, messages,
+    /// maps, sets).
     pub fn tables(&mut self) -> &mut Program {
         &mut self.program
     }
 
-    /// Returns the index of the device with this name; adds the device to the program if it is new.
-    pub fn device(&mut self, name: &str) -> u16 {
-        index_of(&mut self.program.devices, name)
+    /// Returns the index of the egress interface with this name; adds the interface to the program if it is new.
+    pub fn egress_interface(&mut self, name: &str) -> u16 {
+        index_of(&mut self.program.egress_interfaces, name)
     }
 
     /// Returns the index of this log message; adds the message to the program if it is new.

@@ -183,8 +183,8 @@ pub enum Inst {
     },
     /// Sends a copy of the packet through a network interface.
     Forward {
-        /// Index into [`super::Program::devices`].
-        device: u16,
+        /// Index into [`super::Program::egress_interfaces`].
+        interface: u16,
     },
     /// Passes a copy of the packet to the network stack of the host.
     Kernel,

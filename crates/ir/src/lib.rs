@@ -3,7 +3,7 @@
 //! that a program may read in addition to the bytes of a packet.
 //!
 //! ```text
-//! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
+//! program = tables (egress interfaces, messages, maps, sets) + blocks b0 b1 … bn
 //! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
 //! ```
 //! **Control.** Execution begins in block b0. The end of a block leads only to blocks with a greater number. So no
@@ -319,8 +319,8 @@ pub enum Meta {
     /// The fragmentation of the outermost IP packet that is a fragment; tunnelled packets are included: 1 for a first
     /// fragment, 2 for a later fragment, 0 if no packet is a fragment.
     Part,
-    /// One plus the index in [`Program::devices`] of the device on which the packet arrived; 0 if the list does not
-    /// contain the device.
+    /// One plus the index in [`Program::egress_interfaces`] of the interface on which the packet arrived; 0 if the list
+    /// does not contain the interface.
     Ingress,
     /// The secret key of the flow hashes; all workers of an engine use the same key.
     HashKey,
@@ -393,8 +393,8 @@ pub struct Program {
     pub blocks: Vec<Block>,
     /// The number of registers that the program uses.
     pub registers: u16,
-    /// Names of the devices.
-    pub devices: Vec<String>,
+    /// Names of the egress interfaces.
+    pub egress_interfaces: Vec<String>,
     /// Texts of log messages.
     pub messages: Vec<String>,
     /// The flow maps.

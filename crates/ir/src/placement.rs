@@ -1,11 +1,11 @@
 //! Determines the offload placement of a program: which of its stages run in the kernel, and which in user space.
 //!
 //! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: the packet is
-//! passed to user space, passed to the host's stack, sent through one device, or dropped. It cannot copy packets, write
-//! logs, or read values that only a worker in user space has. If the program reaches such an operation for a packet,
-//! the kernel passes the packet to user space *undecided*, and the complete program runs there. Running the complete
-//! program again is correct only if the kernel has not yet changed any counter or map because of the packet. Hence the
-//! kernel runs the longest sequence of stages, from the first stage on, with these properties:
+//! passed to user space, passed to the host's stack, sent through one egress interface, or dropped. It cannot copy
+//! packets, write logs, or read values that only a worker in user space has. If the program reaches such an operation
+//! for a packet, the kernel passes the packet to user space *undecided*, and the complete program runs there. Running
+//! the complete program again is correct only if the kernel has not yet changed any counter or map because of the
+//! packet. Hence the kernel runs the longest sequence of stages, from the first stage on, with these properties:
 //!
 //! * no path to an operation that the kernel cannot perform changes a counter, or writes or touches a map;
 //! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every

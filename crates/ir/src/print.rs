@@ -49,7 +49,7 @@ impl fmt::Display for Map {
     }
 }
 
-/// Prints an instruction with the names of the devices, messages, maps and sets to which it refers.
+/// Prints an instruction with the names of the egress interfaces, messages, maps and sets to which it refers.
 struct Named<'a>(&'a Program, &'a Inst);
 
 impl fmt::Display for Named<'_> {
@@ -77,7 +77,7 @@ impl fmt::Display for Named<'_> {
             Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), InstText(key)),
             Inst::Datagram { to, parts, form, value } => write!(f, "{to} = {parts}.datagram {form:#x} else {value}"),
             Inst::Count { counter, by } => write!(f, "counter {counter} += {by}"),
-            Inst::Forward { device } => write!(f, "forward {}", text(&self.0.devices, device)),
+            Inst::Forward { interface } => write!(f, "forward {}", text(&self.0.egress_interfaces, interface)),
             Inst::Kernel => f.write_str("kernel"),
             Inst::Log(Log::Message(m)) => write!(f, "log {}", text(&self.0.messages, m)),
             Inst::Log(Log::Packet) => f.write_str("log packet"),

@@ -321,8 +321,8 @@ impl Program {
                 }
             }
             Inst::Count { counter, .. } => entry("counters", (*counter).into(), COUNTERS.into())?,
-            Inst::Forward { device } => {
-                entry("devices", *device, self.devices.len())?;
+            Inst::Forward { interface } => {
+                entry("egress interfaces", *interface, self.egress_interfaces.len())?;
                 known.forwards += 1;
                 if known.forwards > MAX_FORWARDS {
                     let (have, most) = (known.forwards as usize, MAX_FORWARDS as usize);

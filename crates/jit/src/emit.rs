@@ -398,7 +398,7 @@ impl Emitter<'_> {
                 let yes = self.b.ins().iconst(I8, 1);
                 self.b.def_var(self.kernel, yes);
             }
-            Inst::Forward { device } => self.act(Action::Forward(device))?,
+            Inst::Forward { interface } => self.act(Action::Forward(interface))?,
             Inst::Log(log) => {
                 if log == Log::Trace {
                     // The function that records the trace reads the verdict record from the verdict. So its present

@@ -42,7 +42,7 @@ pub(crate) mod at {
 /// Encodes an action as a number.
 pub(crate) const fn code(action: Action) -> u32 {
     match action {
-        Action::Forward(device) => device as u32,
+        Action::Forward(interface) => interface as u32,
         Action::Log(Log::Message(text)) => 1 << 16 | text as u32,
         Action::Log(Log::Packet) => 2 << 16,
         Action::Log(Log::Buffer) => 3 << 16,

@@ -36,8 +36,8 @@ pub mod fact {
     pub const L4: i16 = AT + 7;
     pub const VLAN: i16 = AT + 10;
     pub const OFFSET: i16 = AT + 12;
-    /// Offset of the number of the packet's sink: 0 for none, 1 for the host's stack, otherwise the index of a device
-    /// plus 2.
+    /// Offset of the number of the packet's sink: 0 for none, 1 for the host's stack, otherwise the index of an
+    /// interface plus 2.
     pub const SINK: i16 = AT + 14;
 }
 

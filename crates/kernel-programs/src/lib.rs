@@ -5,7 +5,7 @@
 //! maps in order, binds each map to its slot and attaches the program. The other stages run in user space:
 //!
 //! ```text
-//!            ┌─ decided ──► first stages here ─┬─► dropped · out of a device · to the stack
+//!            ┌─ decided ──► first stages here ─┬─► dropped · out of an interface · to the stack
 //! packet ────┤                                 └─► user space: the record and the number of stages run ([`Metadata`])
 //!            └─ other ────► user space, undecided: no effects in the kernel
 //! ```
@@ -151,8 +151,8 @@ pub struct MapRequirement {
     pub value: u32,
     /// Maximum number of entries.
     pub entries: u32,
-    /// Keys and values that the loader must insert before the program runs. Devices and sockets are not included; the
-    /// loader determines them.
+    /// Keys and values that the loader must insert before the program runs. Egress interfaces and sockets are not
+    /// included; the loader determines them.
     pub content: Vec<(Vec<u8>, Vec<u8>)>,
     /// A text that is equal for two maps exactly if the bytes of both maps have the same meaning. If a
     /// program and its successor specify a map with the same kind, sizes and `semantics`, the successor uses the map
@@ -172,8 +172,9 @@ pub enum Role {
     /// A map with one value: the [`ir::COUNTERS`] counters of the program, then the number of refused entries of each
     /// of the [`ir::MAX_MAPS`] flow maps.
     Counters,
-    /// The devices of `forward`: for each device index of the program, the interface index.
-    Devices,
+    /// The egress interfaces of `forward`: for each index of an egress interface in the program, the index of the
+    /// interface in the kernel.
+    EgressInterfaces,
     /// AF_XDP sockets, by queue.
     Sockets,
     /// For each queue, [`PacketOutcome::COUNT`] counters of packets by outcome.
@@ -195,7 +196,7 @@ pub enum MapKind {
     Array,
     /// An array with one value per entry and CPU.
     PerCpuArray,
-    /// Network devices.
+    /// Interfaces (`BPF_MAP_TYPE_DEVMAP`).
     DevMap,
     /// AF_XDP sockets.
     XskMap,
@@ -208,7 +209,7 @@ pub enum MapKind {
 pub enum PacketOutcome {
     /// Dropped by the program.
     Dropped = 0,
-    /// Sent through a device.
+    /// Sent through an egress interface.
     Forwarded = 1,
     /// The program passed the packet to the host's stack.
     Kernel = 2,
@@ -218,7 +219,7 @@ pub enum PacketOutcome {
     Undecided = 4,
     /// The packet was to be passed to user space, but its queue has no socket, so it was passed to the host's stack.
     Unclaimed = 5,
-    /// The packet was dropped, because the device through which it was to be sent does not exist.
+    /// The packet was dropped, because the egress interface does not exist.
     Unsent = 6,
 }
 

@@ -38,9 +38,9 @@ pub enum ActionTerm {
     Classify(u8),
     /// Steers the packet to one member, or to two members.
     Steer(Steering),
-    /// Sends a copy through this device.
+    /// Sends a copy through this interface.
     Forward(String),
-    /// Sends a copy through each of these devices except the device on which the packet arrived.
+    /// Sends a copy through each of these interfaces except the interface on which the packet arrived.
     Link(Vec<String>),
     /// Passes a copy to the host's stack.
     Kernel,

@@ -133,11 +133,12 @@ impl QueryContext {
     }
 
     /// Warns that packets of a file have a link type that netgrain cannot parse. Without a filter there is no warning,
-    /// because the query then parses no headers.
-    pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: u64) {
-        if packets > 0 && !self.query.filter.is_empty() {
+    /// because the query then parses no headers. `packets` is `None` if the number of these packets is unknown.
+    pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: Option<u64>) {
+        if packets != Some(0) && !self.query.filter.is_empty() {
+            let packets = packets.map_or_else(|| "the packets of some interfaces".into(), |n| format!("{n} packets"));
             self.warning(format!(
-                "{}: {packets} packets have link type {}, which is not supported: only the filters `len`, `less`, \
+                "{}: {packets} have link type {}, which is not supported: only the filters `len`, `less`, \
                  `greater` and `link[…]` match them",
                 path.display(),
                 pcap::LinkType(link_type)

@@ -21,7 +21,8 @@ pub mod flag {
     pub const CONTROL: u8 = 1 << 0;
     /// Fewer bytes are stored than the frame had on the wire.
     pub const TRUNCATED: u8 = 1 << 1;
-    /// A header contradicts its length.
+    /// The packet ends within a header, or a length or the IP version in a header contradicts the enclosing packet
+    /// ([`base::Note::Malformed`]).
     pub const MALFORMED: u8 = 1 << 2;
     /// The NIC or the kernel merged several frames into this packet.
     pub const SUPER_FRAME: u8 = 1 << 3;

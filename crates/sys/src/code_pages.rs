@@ -37,8 +37,8 @@ impl CodePages {
         let file = memfd_create(c"netgrain-code", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
         // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
-        let area = unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
-        let base = NonNull::new(area.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
+        let mapping = unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
+        let base = NonNull::new(mapping.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         Ok(Self { base, len, used: 0, file: Some(file) })
     }
 

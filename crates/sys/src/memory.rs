@@ -261,17 +261,17 @@ impl SharedMemory {
         // The address range is reserved first, so that both halves are adjacent and begin at a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
         // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
-        let area = unsafe {
+        let reservation = unsafe {
             mmap_anonymous(null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
-        let before = area.addr().next_multiple_of(HUGE_PAGE) - area.addr();
+        let before = reservation.addr().next_multiple_of(HUGE_PAGE) - reservation.addr();
         let behind = reserved - before - mapped;
-        let start = area.wrapping_byte_add(before);
+        let start = reservation.wrapping_byte_add(before);
         // SAFETY: both ranges lie inside the reservation and outside of the part that is used later. A range that
         // remains mapped after an error is harmless.
         unsafe {
             if before > 0 {
-                let _ = munmap(area, before);
+                let _ = munmap(reservation, before);
             }
             if behind > 0 {
                 let _ = munmap(start.wrapping_byte_add(mapped), behind);
@@ -299,9 +299,9 @@ impl SharedMemory {
     /// mapping, so a failure destroys none. The file still contains the pages after it is unmapped.
     fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
         // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
-        let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+        let mapping = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
-        Ok(unsafe { munmap(area, len) }?)
+        Ok(unsafe { munmap(mapping, len) }?)
     }
 
     /// Seals the memory file: its size is fixed, and no process can map it writable any more. The existing mapping of

@@ -9,6 +9,7 @@ mod content;
 mod directory;
 mod finding;
 mod row_files;
+mod samples;
 
 pub use finding::{Finding, FindingKind, Level};
 pub(crate) use row_files::RowFile;

@@ -260,7 +260,9 @@ impl Headers {
         if self.tags_at != 0 { Some(self.vlan) } else { None }
     }
 
-    /// True if a header contradicts its length. Truncation by the capture is no contradiction.
+    /// True if the packet ends within a header, the length in a PPPoE, IP, IPv6 extension, TCP or UDP header is below
+    /// its minimum or beyond the end of the enclosing packet, or the IP version is not that of the ethertype.
+    /// Truncation by the capture is no contradiction.
     #[inline]
     pub const fn malformed(&self) -> bool {
         self.bits & bit::MALFORMED != 0

@@ -95,9 +95,13 @@ impl<M: Machine> Both<M> {
                 (USER, PacketOutcome::User)
             }
             ([], false, None) => (DROP, PacketOutcome::Dropped),
-            ([Action::Forward(device)], false, None) => {
-                let out_of = self.kernel.device();
-                assert!(out_of.is_none_or(|n| n == u32::from(*device)), "through device {out_of:?}, {}", describe());
+            ([Action::Forward(interface)], false, None) => {
+                let out_of = self.kernel.egress_interface();
+                assert!(
+                    out_of.is_none_or(|n| n == u32::from(*interface)),
+                    "through interface {out_of:?}, {}",
+                    describe()
+                );
                 (REDIRECT, PacketOutcome::Forwarded)
             }
             ([], true, None) => (PASS, PacketOutcome::Kernel),

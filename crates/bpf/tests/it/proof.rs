@@ -103,11 +103,9 @@ impl<M: Machine> Running<'_, M> {
             End::Dropped => gone(false, vec![]),
             End::Kernel => gone(true, vec![]),
             End::Forwarded => {
-                let name = |index: u32| self.compiled.program.devices[index as usize].clone();
-                gone(
-                    false,
-                    vec![ObservedAction::Forward(self.machine.device().map_or(ObservedAction::SOME.to_owned(), name))],
-                )
+                let name = |index: u32| self.compiled.program.egress_interfaces[index as usize].clone();
+                let interface = self.machine.egress_interface().map_or(ObservedAction::SOME.to_owned(), name);
+                gone(false, vec![ObservedAction::Forward(interface)])
             }
             End::User | End::Undecided => {
                 assert_eq!(verdict, USER, "{end:?}");
@@ -168,26 +166,35 @@ const USER_SPACE: [&str; 10] = [
     "is_incoming_host",
 ];
 
-fn assert_coverage(report: &Report) {
+/// Each function must have been used in the kernel by one of this number of programs. A run of fewer programs must have
+/// used the part of the functions that corresponds to its number of programs.
+const PROGRAMS_PER_USE: usize = 750;
+
+fn assert_coverage(test: &str, report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, first_half, .. } = report;
     if *cases < 300 {
+        testkit::skip(&format!("{test}: coverage"), &format!("{cases} programs are too few to compare coverage with"));
         return;
     }
     assert!(*ran > cases / 2, "{ran} of {cases} programs ran, refused: {:?}", report.refused);
     assert!(*first_half > packets / 4, "{first_half} of {packets} packets were decided in the kernel");
-    // A run in the kernel has fewer than 750 programs, so `least` is 0 there. The larger number of programs in the eBPF
-    // interpreter shows whether all functions are covered.
-    let least = cases / 750;
+    let least = (cases / PROGRAMS_PER_USE).max(1);
     let missing = Report::missing(&report.functions_first, least, &USER_SPACE);
-    assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
+    let functions = Report::missing(&report.functions_first, usize::MAX, &USER_SPACE).len();
+    let permitted = functions * PROGRAMS_PER_USE.saturating_sub(*cases) / PROGRAMS_PER_USE;
+    eprintln!("{} of {functions} functions did not run in the kernel: {missing:?}", missing.len());
+    assert!(
+        missing.len() <= permitted,
+        "in the kernel in fewer than {least} of {cases} programs (permitted: {permitted} functions): {missing:?}"
+    );
 }
 
 const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
-fn run_with_both_metadata<M: Machine>(name: &'static str, trial: &Trial, load: fn(Object) -> Option<M>) {
+fn run_with_both_metadata<M: Machine>(test: &str, name: &'static str, trial: &Trial, load: fn(Object) -> Option<M>) {
     for metadata in METADATA {
-        assert_coverage(&trial.run(&SplitBackEnd { name, metadata, load, silent: false }));
+        assert_coverage(test, &trial.run(&SplitBackEnd { name, metadata, load, silent: false }));
     }
 }
 
@@ -207,8 +214,8 @@ fn load_kernel(object: Object) -> Option<Kernel> {
 
 #[test]
 fn the_ebpf_interpreter_agrees_with_the_model() {
-    let seed = testkit::seed("the_ebpf_interpreter_agrees_with_the_model");
-    run_with_both_metadata("the eBPF interpreter", &Trial::new(seed, 1500), load_vm);
+    let test = "the_ebpf_interpreter_agrees_with_the_model";
+    run_with_both_metadata(test, "the eBPF interpreter", &Trial::new(testkit::seed(test), 1500), load_vm);
 }
 
 /// Simulates a driver that leaves no space before a frame. One part of the programs is compiled without metadata; the
@@ -237,7 +244,7 @@ fn without_space_for_metadata_the_results_agree_with_the_model() {
 fn the_kernel_agrees_with_the_model() {
     let test = "the_kernel_agrees_with_the_model";
     if can_load(test) {
-        run_with_both_metadata("the kernel", &Trial::new(testkit::seed(test), 400), load_kernel);
+        run_with_both_metadata(test, "the kernel", &Trial::new(testkit::seed(test), 400), load_kernel);
     }
 }
 

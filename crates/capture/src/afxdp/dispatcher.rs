@@ -23,9 +23,10 @@
 //! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
 
-use super::context;
+use super::xdp_context as context;
 use super::swap::{PortMap, PreparedProgram, spec};
 use super::timestamps::{StampCode, XdpTimestamps};
+use super::xdp_context as context;
 use crate::ProgramOutcomes;
 use bpf::{
     Asm, AttachError, AttachMode, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec,
@@ -183,7 +184,7 @@ impl XdpDispatcher {
 
     /// Prepares a program of the packet language: creates and fills its maps, or uses again those maps of the running
     /// program that have the same meaning, and has the verifier accept the code. The interface is not changed yet.
-    /// `devices` are the interfaces that the program names; `clock` is the offset from the kernel's monotonic clock to
+    /// `egress` are the interfaces that the program names; `clock` is the offset from the kernel's monotonic clock to
     /// 1970.
     ///
     /// # Errors
@@ -191,11 +192,11 @@ impl XdpDispatcher {
     pub fn prepare(
         &self,
         object: &Object,
-        devices: &[u32],
+        egress: &[u32],
         clock: Duration,
     ) -> Result<PreparedProgram, DispatcherError> {
         let before = self.lock().maps.clone();
-        let own: Vec<MapSpec> = object.maps.iter().map(|need| spec(need, devices)).collect();
+        let own: Vec<MapSpec> = object.maps.iter().map(|need| spec(need, egress)).collect();
         let wanted: Vec<MapSpec> = own.iter().filter(|spec| !self.is_own(spec)).cloned().collect();
         let maps = before.next(&wanted).map_err(DispatcherError::Map)?;
         let mut fresh = maps.maps().iter().enumerate();
@@ -217,9 +218,9 @@ impl XdpDispatcher {
             };
             match need.role {
                 Role::Clock => fill(&0u32.to_ne_bytes(), &(clock.as_nanos() as u64).to_ne_bytes())?,
-                Role::Devices => {
-                    for (slot, device) in (0u32..).zip(devices) {
-                        fill(&slot.to_ne_bytes(), &device.to_ne_bytes())?;
+                Role::EgressInterfaces => {
+                    for (slot, interface) in (0u32..).zip(egress) {
+                        fill(&slot.to_ne_bytes(), &interface.to_ne_bytes())?;
                     }
                 }
                 _ if maps.shares(at, &before) => {}

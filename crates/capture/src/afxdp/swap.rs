@@ -30,10 +30,10 @@ impl PreparedProgram {
 }
 
 /// The specification of the map to create. When interfaces are removed and added, the same names may refer to other
-/// interfaces. So a map of devices is retained only if it refers to the same interfaces.
-pub(super) fn spec(need: &MapRequirement, devices: &[u32]) -> MapSpec {
+/// interfaces. So a map of egress interfaces is retained only if it refers to the same interfaces.
+pub(super) fn spec(need: &MapRequirement, egress: &[u32]) -> MapSpec {
     let meaning = match need.role {
-        Role::Devices => format!("{} {devices:?}", need.semantics),
+        Role::EgressInterfaces => format!("{} {egress:?}", need.semantics),
         _ => need.semantics.clone(),
     };
     MapSpec {

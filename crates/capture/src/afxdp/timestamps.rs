@@ -11,7 +11,7 @@
 //!
 //! The kernel's clock is `CLOCK_TAI`, because programs cannot read UTC; the reader subtracts the difference.
 
-use super::context;
+use super::xdp_context as context;
 use bpf::{Alu, Asm, Condition, Helper, Reg, Size, kernel_function};
 use sys::netlink::netdev::xdp_features;
 

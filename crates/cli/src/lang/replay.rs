@@ -88,7 +88,9 @@ impl Sums {
         }
         for action in &execution.actions {
             match action {
-                Action::Forward(device) => *self.forwarded.entry(device_name(program, *device)).or_default() += 1,
+                Action::Forward(interface) => {
+                    *self.forwarded.entry(interface_name(program, *interface)).or_default() += 1
+                }
                 Action::Log(_) => self.logs += 1,
             }
         }
@@ -103,8 +105,8 @@ impl Sums {
         for (mask, n) in &self.classes {
             writeln!(out, "  to {:<5} {n}", classes(*mask))?;
         }
-        for (device, n) in &self.forwarded {
-            writeln!(out, "  forwarded to {device} {n}")?;
+        for (interface, n) in &self.forwarded {
+            writeln!(out, "  forwarded to {interface} {n}")?;
         }
         for (what, n) in [("to the stack", self.kernel), ("logged", self.logs)] {
             if n > 0 {
@@ -134,8 +136,8 @@ impl Sums {
     }
 }
 
-fn device_name(program: &Program, device: u16) -> String {
-    program.devices.get(usize::from(device)).cloned().unwrap_or_default()
+fn interface_name(program: &Program, interface: u16) -> String {
+    program.egress_interfaces.get(usize::from(interface)).cloned().unwrap_or_default()
 }
 
 /// The actions of the program on a packet except delivery, in the order of execution; a log action is shown with its
@@ -146,7 +148,7 @@ fn actions(program: &Program, execution: &Execution, packet: &LogSubject<'_>) ->
         .actions
         .iter()
         .map(|action| match action {
-            Action::Forward(device) => format!("forward {}", device_name(program, *device)),
+            Action::Forward(interface) => format!("forward {}", interface_name(program, *interface)),
             Action::Log(log) => {
                 let so_far = if *log == Log::Trace { traces.next() } else { None };
                 format!("log \"{}\"", LogSubject { so_far, ..*packet }.line(*log, program))

@@ -35,7 +35,7 @@ pub struct ProgramContext {
     pub host: Vec<Prefix>,
     /// The names of the egress interfaces of the program, in the order in which the program numbers them. The interface
     /// on which a packet arrived may be among them.
-    pub devices: Vec<String>,
+    pub egress_interfaces: Vec<String>,
     /// The fields that the keys of all flow maps of the program have in common.
     pub common: Option<Key>,
 }
@@ -120,7 +120,7 @@ impl PacketOutcome {
 
 impl ObservedAction {
     /// The placeholder for the name of an interface that an execution did not report.
-    pub const SOME: &str = "some device";
+    pub const SOME: &str = "some interface";
 }
 
 /// The stages of a program: the steps in its source, each with its source text.
@@ -231,11 +231,11 @@ impl Run<'_> {
             ActionTerm::Broadcast => self.broadcast(),
             ActionTerm::Classify(class) => self.record.classes = 1 << class,
             ActionTerm::Steer(steer) => return self.steering(steer, scope).is_some(),
-            ActionTerm::Forward(device) => self.done.push(ObservedAction::Forward(device.clone())),
-            ActionTerm::Link(devices) => {
+            ActionTerm::Forward(interface) => self.done.push(ObservedAction::Forward(interface.clone())),
+            ActionTerm::Link(interfaces) => {
                 let ingress = usize::from(self.packet.facts.ingress);
-                let from = ingress.checked_sub(1).and_then(|i| self.world.devices.get(i));
-                self.done.extend(devices.iter().filter(|d| Some(*d) != from).cloned().map(ObservedAction::Forward));
+                let from = ingress.checked_sub(1).and_then(|i| self.world.egress_interfaces.get(i));
+                self.done.extend(interfaces.iter().filter(|d| Some(*d) != from).cloned().map(ObservedAction::Forward));
             }
             ActionTerm::Kernel => self.kernel = true,
             ActionTerm::Log(LogItem::Text(text)) => self.done.push(ObservedAction::Message(text.clone())),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// An action of a program on a packet, in addition to the delivery to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Sends a copy of the packet through this device; the number is an index into [`Program::devices`].
+    /// Sends a copy of the packet through this interface; the number is an index into [`Program::egress_interfaces`].
     Forward(u16),
     /// Write a log line.
     Log(Log),
@@ -249,7 +249,7 @@ impl Run<'_> {
                 }
                 return;
             }
-            Inst::Forward { device } => return self.out.actions.push(Action::Forward(*device)),
+            Inst::Forward { interface } => return self.out.actions.push(Action::Forward(*interface)),
             Inst::Kernel => return self.out.kernel = true,
             Inst::Log(log) => {
                 if *log == Log::Trace {

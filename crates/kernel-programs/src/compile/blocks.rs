@@ -236,8 +236,8 @@ impl<'a> Emitter<'a> {
             Inst::MapAdd { to, map, key, by } => self.map_add(*to, *map, key, *by),
             Inst::MapDelete { map, key } => self.map_delete(*map, key),
             Inst::Count { counter, by } => self.count(*counter, *by),
-            Inst::Forward { device } => {
-                self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
+            Inst::Forward { interface } => {
+                self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*interface) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
             // Log and fragment tracking instructions need no code: a program in the kernel stops before a log

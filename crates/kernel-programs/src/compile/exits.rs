@@ -198,25 +198,25 @@ impl Emitter<'_> {
     }
 
     /// Ends the processing of a packet with verdict `drop`: the packet is dropped, unless the program has requested
-    /// that it be sent through a device or passed to the host's stack.
+    /// that it be sent through an interface or passed to the host's stack.
     fn dropped(&mut self, count: Label, stack: Label) {
         let drop = self.asm.label();
         if self.needs.sink {
-            let devices = self.form.program.devices.len() as u32;
+            let interfaces = self.form.program.egress_interfaces.len() as u32;
             self.asm.load(Size::H, R::R2, R::R10, frame::fact::SINK);
             self.asm.jump_if(Condition::Eq, R::R2, 0, drop);
             self.asm.mov(OUTCOME, offset_of(PacketOutcome::Kernel));
             self.asm.jump_if(Condition::Eq, R::R2, 1, stack);
-            if devices > 0 {
-                let slot = self.map(Role::Devices, || MapRequirement {
-                    role: Role::Devices,
+            if interfaces > 0 {
+                let slot = self.map(Role::EgressInterfaces, || MapRequirement {
+                    role: Role::EgressInterfaces,
                     name: "ng_devices".into(),
                     kind: MapKind::DevMap,
                     key: 4,
                     value: 4,
-                    entries: devices,
+                    entries: interfaces,
                     content: vec![],
-                    semantics: "devices".into(),
+                    semantics: "egress interfaces".into(),
                 });
                 self.asm.alu(Alu::Sub, R::R2, 2);
                 self.asm.map_slot(R::R1, slot);

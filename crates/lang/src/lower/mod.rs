@@ -126,16 +126,16 @@ impl Lower {
             ActionTerm::Broadcast => self.broadcast(),
             ActionTerm::Classify(class) => self.b.set(Var::Classes, 1 << class),
             ActionTerm::Steer(steer) => self.steering(steer, scope, dropped),
-            ActionTerm::Forward(device) => {
-                let device = self.b.device(device);
-                self.b.push(Inst::Forward { device });
+            ActionTerm::Forward(interface) => {
+                let interface = self.b.egress_interface(interface);
+                self.b.push(Inst::Forward { interface });
             }
-            ActionTerm::Link(devices) => {
-                for name in devices {
-                    let (device, next) = (self.b.device(name), self.b.label());
+            ActionTerm::Link(interfaces) => {
+                for name in interfaces {
+                    let (interface, next) = (self.b.egress_interface(name), self.b.label());
                     let ingress = self.b.meta(Meta::Ingress);
-                    self.b.require(ingress, Cmp::Ne, u64::from(device) + 1, next);
-                    self.b.push(Inst::Forward { device });
+                    self.b.require(ingress, Cmp::Ne, u64::from(interface) + 1, next);
+                    self.b.push(Inst::Forward { interface });
                     self.b.place(next);
                 }
             }

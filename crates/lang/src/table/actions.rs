@@ -3,7 +3,7 @@
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
 use super::row::row;
 use super::value::Value;
-use super::{Arguments, EvaluationError, Function, device};
+use super::{Arguments, EvaluationError, Function, interface};
 use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
 use ir::{COUNTERS, Effect, Log};
 
@@ -389,44 +389,44 @@ pub const DELIVERY: &[Function] = &[
     ),
     row!(
         "forward"["forwardIO"],
-        "Device -> Act",
+        "Interface -> Act",
         SEND,
         "Sends a copy through this egress interface: `forward \"eth1\"`.",
-        |g| act(ActionTerm::Forward(g.device(0)?))
+        |g| act(ActionTerm::Forward(g.interface(0)?))
     ),
     row!(
         "bridge",
-        "Device -> Act",
+        "Interface -> Act",
         SEND_DROP,
         "Sends the packet through this egress interface, and to no member.",
-        |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Drop])
+        |g| seq([ActionTerm::Forward(g.interface(0)?), ActionTerm::Drop])
     ),
     row!(
         "tee",
-        "Device -> Pred -> Act",
+        "Interface -> Pred -> Act",
         SEND_DROP,
         "Sends a copy through this egress interface; then passes packets for which the predicate holds.",
-        |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Filter(g.pred(1)?)])
+        |g| seq([ActionTerm::Forward(g.interface(0)?), ActionTerm::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
-        "Device -> Pred -> Act",
+        "Interface -> Pred -> Act",
         SEND_DROP,
         "Passes packets for which the predicate holds; sends all other packets through this egress interface.",
         |g| {
-            let steps = [ActionTerm::Forward(g.device(0)?), ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
+            let steps = [ActionTerm::Forward(g.interface(0)?), ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(1)?, ActionTerm::Unit.into(), ActionTerm::Seq(steps).into()))
         }
     ),
     row!(
         "link",
-        "[Device] -> Act",
+        "[Interface] -> Act",
         &[Effect::Forward, Effect::Local],
         "Sends a copy through each of these interfaces, except the interface on which the packet arrived.",
         |g| {
             let names = g.list(0)?.iter().map(|v| match v {
-                Value::Text(name) => device(name),
-                _ => Err(EvaluationError::Type("device names")),
+                Value::Text(name) => interface(name),
+                _ => Err(EvaluationError::Type("interface names")),
             });
             act(ActionTerm::Link(names.collect::<Result<_, _>>()?))
         }

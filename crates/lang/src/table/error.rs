@@ -29,8 +29,8 @@ pub enum EvaluationError {
         /// The length of the prefix in bits.
         bits: u64,
     },
-    /// A text is not a device name.
-    DeviceName(String),
+    /// A text is not the name of an interface.
+    InterfaceName(String),
     /// A text is not a link address.
     LinkAddress(String),
     /// A text is not a tcpdump filter for frames of this link type.
@@ -65,8 +65,8 @@ impl fmt::Display for EvaluationError {
                 write!(f, "{p} is not a probability between 0 and 1; write one such as 0.001")
             }
             Self::PrefixLength { address, bits } => write!(f, "{bits} is not a valid prefix length for {address}"),
-            Self::DeviceName(name) => {
-                write!(f, "{name:?} is not a device name: 1 to 15 characters without spaces and `/`")
+            Self::InterfaceName(name) => {
+                write!(f, "{name:?} is not an interface name: 1 to 15 characters without spaces and `/`")
             }
             Self::LinkAddress(text) => write!(f, "{text:?} is not a link address; write \"00:1b:21:0a:0b:0c\""),
             Self::Filter(e) => e.fmt(f),

@@ -90,7 +90,7 @@ fn sample(of: &Type) -> String {
         Type::Prop => "ip_ttl".into(),
         Type::Int => "1".into(),
         Type::Chance => "0.001".into(),
-        Type::Text | Type::Device => "\"eth1\"".into(),
+        Type::Text | Type::Interface => "\"eth1\"".into(),
         Type::Net => "10.0.0.0/8".into(),
         Type::Key => "key_5tuple".into(),
         Type::Map => "flows".into(),

@@ -245,9 +245,9 @@ impl<'a> Arguments<'_, 'a> {
     }
 
     /// Returns argument `i` as the name of an interface.
-    fn device(&self, i: usize) -> Result<String, EvaluationError> {
+    fn interface(&self, i: usize) -> Result<String, EvaluationError> {
         let name = self.text(i)?;
-        device(&name)
+        interface(&name)
     }
 }
 
@@ -257,7 +257,7 @@ fn within(number: i64, maximum: u64) -> Result<u64, EvaluationError> {
 }
 
 /// Checks the name of an interface by the kernel's rule.
-fn device(name: &str) -> Result<String, EvaluationError> {
+fn interface(name: &str) -> Result<String, EvaluationError> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
-    if fits { Ok(name.to_owned()) } else { Err(EvaluationError::DeviceName(name.to_owned())) }
+    if fits { Ok(name.to_owned()) } else { Err(EvaluationError::InterfaceName(name.to_owned())) }
 }

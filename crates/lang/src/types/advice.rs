@@ -101,7 +101,7 @@ pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Erro
         }
         (Type::Prop, Type::Int | Type::Act) => error.help("compare the property with a number: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("put the text in quotes"),
-        (_, Type::Device) => error.help(format!("put the name in quotes: `{} \"eth1\"`", subject.trim_matches('`'))),
+        (_, Type::Interface) => error.help(format!("put the name in quotes: `{} \"eth1\"`", subject.trim_matches('`'))),
         (Type::Text, Type::Int) => error.help("write numbers without quotes"),
         (Type::Key, Type::Int) if matches!(subject, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
         (Type::Map, Type::Act) => {
@@ -113,7 +113,7 @@ pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Erro
         }
         (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
         (actual, Type::List(of))
-            if actual == &**of || matches!((actual, &**of), (Type::Text, Type::Device | Type::Net)) =>
+            if actual == &**of || matches!((actual, &**of), (Type::Text, Type::Interface | Type::Net)) =>
         {
             error.help("write the value as a list: `[…]`")
         }

@@ -1,7 +1,7 @@
 //! Type inference (Damas and Milner, POPL 1982): infers the most general type of each binding, after the types of the
 //! bindings that it uses.
 //!
-//! Some values are converted implicitly to the expected type: a text to an address or a device; a property to a
+//! Some values are converted implicitly to the expected type: a text to an address or an interface; a property to a
 //! predicate that is true if the property is not 0; a filter to a predicate that is true for the packets that the
 //! filter passes; a counter to its number; and a number of millionths to a probability. A packet may be written as the
 //! last argument of an action, predicate or property, as in programs for Enif; this argument has no effect. A function
@@ -214,7 +214,7 @@ impl Infer<'_> {
     /// required, possibly after an implicit conversion.
     fn converts_to(&mut self, actual: &Type, expected: &Type) -> bool {
         match (self.resolved(actual), self.resolved(expected)) {
-            (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
+            (Type::Text, Type::Net | Type::Interface) | (Type::Prop | Type::Act, Type::Pred) => true,
             (Type::Counter, Type::Int) | (Type::Int, Type::Chance) => true,
             (Type::Fun(packet, gives), expected) if expected.is_of_packet() => {
                 self.unify(&packet, &Type::Packet) && self.converts_to(&gives, &expected)

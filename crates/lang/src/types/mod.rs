@@ -24,8 +24,8 @@ pub enum Type {
     Packet,
     /// A text.
     Text,
-    /// The name of a device.
-    Device,
+    /// The name of an interface.
+    Interface,
     /// An address or a network.
     Net,
     /// The fields that form a flow key.
@@ -64,7 +64,7 @@ impl Type {
             "Int" => Self::Int,
             "Chance" => Self::Chance,
             "Text" => Self::Text,
-            "Device" => Self::Device,
+            "Interface" => Self::Interface,
             "Net" => Self::Net,
             "Key" => Self::Key,
             "Map" => Self::Map,
@@ -113,7 +113,7 @@ impl Type {
             Self::Chance => "a probability such as `0.001`".into(),
             Self::Packet => "the packet".into(),
             Self::Text => "a text in quotes".into(),
-            Self::Device => "a device name".into(),
+            Self::Interface => "an interface name".into(),
             Self::Net => "an address or a network".into(),
             Self::Key => "a key".into(),
             Self::Map => "a flow map".into(),

@@ -31,7 +31,7 @@ fn an_object_has_exactly_the_maps_that_its_stages_use() {
      \"eth1\")\n  inc 4\n";
     let object = emit(&program(text), &OPTIONS).expect("all stages run in the kernel");
     let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
-    for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Outcomes] {
+    for role in [Role::Flow(0), Role::Counters, Role::EgressInterfaces, Role::Sockets, Role::Outcomes] {
         assert!(roles.contains(&role), "{role:?} is not among {roles:?}");
     }
     assert!(!roles.contains(&Role::Clock), "no stage reads the time");

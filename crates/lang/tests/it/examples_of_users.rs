@@ -25,7 +25,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "`add_fstate flows 1`",
     ),
     ("main = \"eth1\"", "\"eth1\"", "this is a text", "forward"),
-    ("main = forward", "forward", "this is a function", "the function still needs a device name"),
+    ("main = forward", "forward", "this is a function", "the function still needs an interface name"),
     ("main = has_port 80", "has_port 80", "this is a predicate", "filter"),
     ("main = has_port", "has_port", "this is a function", "the predicate still needs a number; then `filter"),
     (
@@ -79,7 +79,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = link \"eth1\"", "\"eth1\"", "takes a list", "`[…]`"),
     ("main = filter (vlan_id 5)", "5", "takes a list", "`[…]`"),
     ("main = vlan_id_filter [5 6]", "6", "takes no ", "commas"),
-    ("main = tee is_tcp \"eth1\"", "is_tcp", "takes a device name", "`tee \"eth1\"`"),
+    ("main = tee is_tcp \"eth1\"", "is_tcp", "takes an interface name", "`tee \"eth1\"`"),
     ("main = incr_fstate (flow_map key_5tuple)", "key_5tuple", "takes a number", "in this order: a number; a key"),
     ("main = incr_fstate 0", "0", "takes a flow map", ""),
     ("main = addr \"10.0.0.0/33\"", "\"10.0.0.0/33\"", "not an address or a network", "`10.0.0.0/8`"),

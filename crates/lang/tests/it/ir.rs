@@ -82,7 +82,10 @@ fn jumps_that_are_not_forward_are_rejected() {
 fn invalid_table_references_and_exceeded_limits_are_rejected() {
     let zero = Inst::Const { to: Reg(0), value: 0 };
     let missing = |inst| one_block(2, vec![zero.clone(), inst], End::Pass).verify();
-    assert!(matches!(missing(Inst::Forward { device: 0 }), Err(VerifyError::Missing { table: "devices", .. })));
+    assert!(matches!(
+        missing(Inst::Forward { interface: 0 }),
+        Err(VerifyError::Missing { table: "egress interfaces", .. })
+    ));
     assert!(matches!(missing(Inst::Log(Log::Message(3))), Err(VerifyError::Missing { index: 3, .. })));
     let get = Inst::MapGet { to: Reg(1), map: 0, key: vec![Reg(0)] };
     assert!(matches!(missing(get.clone()), Err(VerifyError::Missing { table: "maps", .. })));
@@ -93,8 +96,8 @@ fn invalid_table_references_and_exceeded_limits_are_rejected() {
     assert_eq!(p.verify(), Err(VerifyError::KeyWords { block: 0, map: 0, have: 1, need: 2 }));
     p.maps[0].capacity = 0;
     assert!(matches!(p.verify(), Err(VerifyError::Map { map: 0, .. })));
-    let mut p = one_block(0, vec![Inst::Forward { device: 0 }; 17], End::Pass);
-    p.devices.push("eth1".into());
+    let mut p = one_block(0, vec![Inst::Forward { interface: 0 }; 17], End::Pass);
+    p.egress_interfaces.push("eth1".into());
     assert!(matches!(p.verify(), Err(VerifyError::TooMany { have: 17, .. })));
     let mut p = one_block(0, vec![], End::Pass);
     p.sets.push(Set::Ranges(vec![(5, 9), (9, 12)]));
@@ -123,8 +126,8 @@ fn registers_do_not_cross_stages_and_stages_are_entered_at_their_start() {
 #[test]
 fn effects_before_a_drop_happen_and_pass_selects_the_default_class() {
     let (bytes, facts) = udp();
-    let mut p = one_block(0, vec![Inst::Forward { device: 0 }, Inst::Kernel], End::Drop);
-    p.devices.push("eth1".into());
+    let mut p = one_block(0, vec![Inst::Forward { interface: 0 }, Inst::Kernel], End::Drop);
+    p.egress_interfaces.push("eth1".into());
     let mut memory = ProgramState::of(&p, 0);
     let out = Interpreter::new(&p).run(&bytes, &facts, &mut memory);
     assert_eq!((out.kind, out.kernel, out.actions), (VerdictKind::Drop, true, vec![Action::Forward(0)]));
@@ -191,14 +194,14 @@ fn a_split_program_has_the_results_of_the_whole_program() {
 fn random(prng: &mut Prng) -> Program {
     let mut b = Builder::default();
     b.tables().maps.push(map(1, 4, Expiry::Never));
-    let device = b.device("eth1");
+    let interface = b.egress_interface("eth1");
     for _ in 0..1 + prng.below(4) {
         b.stage("stage");
         let (n, after) = (b.meta(Meta::Sequence), b.label());
         let r = b.op(Op::And, n, prng.below(8));
         b.require(r, Cmp::Gt, prng.below(4), after);
         match prng.below(5) {
-            0 => b.push(Inst::Forward { device }),
+            0 => b.push(Inst::Forward { interface }),
             1 => b.push(Inst::MapPut { map: 0, key: vec![r], value: n.into() }),
             2 => b.push(Inst::Count { counter: 1, by: n.into() }),
             3 => b.set(Var::Mark, r),
@@ -213,11 +216,11 @@ fn random(prng: &mut Prng) -> Program {
 fn a_forward_that_copies_the_packet_runs_in_user_space() {
     let stages = |last: End| {
         let mut b = Builder::default();
-        let device = b.device("eth1");
+        let interface = b.egress_interface("eth1");
         b.stage("mark");
         b.set(Var::Mark, 1);
         b.stage("forward");
-        b.push(Inst::Forward { device });
+        b.push(Inst::Forward { interface });
         if last == End::Drop {
             b.discard();
         }

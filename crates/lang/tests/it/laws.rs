@@ -54,8 +54,13 @@ fn observed(act: &ActionTerm, packets: &[Packet]) -> Option<Observed> {
     let program = lower(act);
     program.verify().ok()?;
     let names: Vec<String> = program.maps.iter().map(|m| m.name.clone()).collect();
-    let world =
-        ProgramContext { hash_key: 7, link_type: wire::link::ETHERNET, host: vec![], devices: vec![], common: None };
+    let world = ProgramContext {
+        hash_key: 7,
+        link_type: wire::link::ETHERNET,
+        host: vec![],
+        egress_interfaces: vec![],
+        common: None,
+    };
     let compiled = CompiledCase { program, term: act.clone(), world };
     let mut execution = Interpreted.load(&compiled).expect("the interpreter runs every program");
     let outcomes = execution.evaluate(packets).into_iter().map(|seen| seen.outcome).collect();

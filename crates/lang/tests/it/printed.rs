@@ -146,7 +146,7 @@ fn naming_the_packet_parameter_changes_nothing() {
     }
     assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").run(tcp(1)).kind, VerdictKind::Copy);
     for (text, message) in [
-        ("main pkt = forward pkt", "`forward` takes a device name here, but this is the packet"),
+        ("main pkt = forward pkt", "`forward` takes an interface name here, but this is the packet"),
         ("main pkt = pkt", "`main` takes an action here"),
         ("main a b = ip", "`b` is one too many"),
         ("main pkt = when (is_tcp 3) drop", "takes no "),

@@ -68,7 +68,7 @@ fn example_1_steer_p2p_is_symmetric_and_drops_frames_without_ip() {
 #[test]
 fn example_2_tcp_is_copied_and_all_ip_is_steered() {
     let mut w = world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow");
-    assert_eq!(w.program.devices, ["eth1"]);
+    assert_eq!(w.program.egress_interfaces, ["eth1"]);
     let out = w.run(&tcp(A, 1, B, 2));
     assert_eq!((out.kind, &out.actions[..]), (VerdictKind::Steer, &[Action::Forward(0)][..]));
     assert_eq!(w.run(&udp(A, 1, B, 2)).actions, []);
@@ -396,7 +396,7 @@ fn programs_for_pfq_and_haskell_syntax_compile() {
 #[test]
 fn errors_name_the_cause_and_the_correction() {
     for (text, message, help) in [
-        ("main = forward 3", "`forward` takes a device name here, but this is a number", "`forward \"eth1\"`"),
+        ("main = forward 3", "`forward` takes an interface name here, but this is a number", "`forward \"eth1\"`"),
         ("main = forward eth1", "`eth1` is not known", "`forward \"eth1\"`"),
         ("main = when is_tcp forward \"eth1\"", "`when` takes an action here, but this is a function", "(forward …)"),
         ("main = conditional is_udp mark 42 kernel", "`conditional` takes an action here", "(mark …)"),

@@ -48,7 +48,8 @@ impl Capture {
         };
         let mut head = [0; 4];
         let have = file.read_at(&mut head, 0).map_err(failed)?;
-        if let Some(Compression { name, command }) = Compression::of(&head[..have]) {
+        if let Some(compression) = Compression::of(&head[..have]) {
+            let (name, command) = (compression.name, decompress_command(path, compression));
             return Err(refused(format!(
                 "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), convert it \
                  (netgrain convert FILE -w NEW.pcap), or record it into a store (netgrain record -r)"
@@ -98,6 +99,20 @@ impl Capture {
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
+}
+
+/// The command that decompresses a capture: `netgrain convert` if it reads this compression.
+fn decompress_command(path: &Path, compression: Compression) -> String {
+    let ending = match compression.name {
+        "gzip" => "gz",
+        "zstd" => "zst",
+        _ => return compression.command.to_owned(),
+    };
+    let decompressed = match path.extension() {
+        Some(extension) if extension == ending => path.with_extension("").display().to_string(),
+        _ => "NEW.pcap".to_owned(),
+    };
+    format!("netgrain convert {} -w {decompressed}", path.display())
 }
 
 /// Reads the records of a part of a file; record offsets are offsets in the file.

@@ -7,6 +7,7 @@
 use crate::{Origin, QueryContext};
 use pcap::ng::InterfaceDescription;
 use pcap::{ETHERNET, Format, MAX_BLOCK, classic};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -171,6 +172,11 @@ impl CaptureContext {
         });
         interface.origin = Some(origin.unwrap_or(usize::MAX));
         origin
+    }
+
+    /// The link types of all interfaces.
+    pub fn link_types(&self) -> BTreeSet<u16> {
+        self.sections.iter().flat_map(|section| &section.interfaces).map(|interface| interface.link_type).collect()
     }
 
     /// The link type and snaplen of the first interface.

@@ -80,9 +80,11 @@ impl Plan {
         match Self::plan_blocks(capture, file, &mut index, index_file, query_context) {
             Ok((context, blocks)) => {
                 query_context.cost.index_bytes_read += index.bytes_read();
-                let link_type = u16::try_from(index.header().link_type).unwrap_or(u16::MAX);
-                if !wire::link::is_understood(link_type) {
-                    query_context.warn_unknown_link_type(&capture.path, link_type, index.summary().tally.stored);
+                let link_types = context.link_types();
+                for link_type in link_types.iter().filter(|link_type| !wire::link::is_understood(**link_type)) {
+                    // The index has no number of packets for each interface.
+                    let packets = (link_types.len() == 1).then_some(index.summary().tally.stored);
+                    query_context.warn_unknown_link_type(&capture.path, *link_type, packets);
                 }
                 if matches!(index.header().content, index::Content::Foreign { .. }) {
                     query_context.wire_raised(&capture.path, index.summary().tally.notes[Note::WireRaised as usize]);
@@ -224,9 +226,9 @@ impl Plan {
             }
         }
         query_context.wire_raised(&capture.path, wire_raised);
-        unknown_link_types
-            .iter()
-            .for_each(|(link_type, packets)| query_context.warn_unknown_link_type(&capture.path, *link_type, *packets));
+        for (link_type, packets) in unknown_link_types {
+            query_context.warn_unknown_link_type(&capture.path, link_type, Some(packets));
+        }
         query_context.cost.bytes_read += part.bytes_read();
         let all = capture.bytes.div_ceil(BLOCK);
         query_context.cost.blocks += all;

@@ -70,8 +70,11 @@ fn files_that_cannot_be_queried_are_refused_with_advice() {
         Ok(_) => panic!("{} was accepted", path.display()),
     };
     for (name, bytes, advice) in [
-        ("x.pcap.gz", &[0x1f, 0x8b, 8, 0][..], "gzip -dk"),
-        ("x.pcap.zst", &[0x28, 0xb5, 0x2f, 0xfd], "zstd -dk"),
+        ("x.pcap.gz", &[0x1f, 0x8b, 8, 0][..], "x.pcap.gz -w "),
+        ("x.pcap.gz", &[0x1f, 0x8b, 8, 0], "/x.pcap), or"),
+        ("x.pcapng.zst", &[0x28, 0xb5, 0x2f, 0xfd], "/x.pcapng), or"),
+        ("packed.pcap", &[0x28, 0xb5, 0x2f, 0xfd], "packed.pcap -w NEW.pcap)"),
+        ("x.pcap.bz2", b"BZh9", "bzip2 -dk"),
         ("empty", &[], "the file is empty"),
         ("text", b"this is no capture at all, but a text", "not a capture"),
         ("cut", &pcap::FILE_HEADER_NS[..20], "24 bytes"),
@@ -81,6 +84,38 @@ fn files_that_cannot_be_queried_are_refused_with_advice() {
     }
     assert!(refused(dir.path().to_owned()).contains("--store"));
     assert!(refused(dir.join("none")).contains("no such file"));
+}
+
+#[test]
+fn unsupported_link_types_of_any_interface_cause_a_warning_with_and_without_index() {
+    const WIFI: u16 = 105;
+    let dir = TempDir::new("foreign-link-types");
+    for link_types in [[pcap::ETHERNET, WIFI], [WIFI, pcap::ETHERNET], [WIFI, WIFI], [pcap::ETHERNET; 2]] {
+        let path = dir.join("two.pcapng");
+        let mut out = pcap::ng::Writer::new(Vec::new(), "", "").expect("memory");
+        for (name, link_type) in ["one", "two"].into_iter().zip(link_types) {
+            out.interface(name, link_type).expect("memory");
+        }
+        for (n, p) in made(200, &mut Prng::new(7)).iter().enumerate() {
+            out.packet(n as u32 % 2, p.ts, p.wire_len, &p.data, Default::default()).expect("memory");
+        }
+        std::fs::write(&path, out.finish().expect("memory")).expect("a file");
+        let warnings = |filter| {
+            let mut results = query_file(&path, new_query(filter, Timestamp::ZERO, Timestamp::MAX));
+            all(&mut results, false);
+            results.warnings().to_vec()
+        };
+        let unsupported = link_types.iter().filter(|link_type| **link_type == WIFI).count();
+        let count = format!("{} packets have link type 105", 100 * unsupported);
+        let read = warnings("tcp");
+        assert_eq!(read.iter().filter(|text| text.contains(&count)).count(), usize::from(unsupported > 0), "{read:?}");
+        index(&path);
+        let indexed = warnings("tcp");
+        let expected = if unsupported == 2 { &count } else { "the packets of some interfaces have link type 105" };
+        let found = indexed.iter().filter(|text| text.contains(expected)).count();
+        assert_eq!((indexed.len(), found), (read.len(), usize::from(unsupported > 0)), "{link_types:?}: {indexed:?}");
+        assert!(warnings("").is_empty(), "{link_types:?}");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub struct Receiver {
     /// The completion ring, which the kernel requires. It is not used, because the socket sends nothing.
     _completion: Consumer<u64>,
     fd: OwnedFd,
-    area: Arc<Umem>,
+    umem: Arc<Umem>,
     chunk: u32,
     zero_copy: bool,
     busy_poll: bool,
@@ -93,20 +93,20 @@ impl Receiver {
     ///
     /// # Panics
     /// If the chunks are not inside the UMEM or do not fit the fill ring.
-    pub fn open(options: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
-        assert!(options.chunks.end as usize * options.chunk as usize <= area.len(), "the chunks lie in the UMEM");
+    pub fn open(options: &ReceiverOptions, umem: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
+        assert!(options.chunks.end as usize * options.chunk as usize <= umem.len(), "the chunks lie in the UMEM");
         assert!(options.chunks.len() <= options.fill_ring as usize, "the fill ring holds all chunks");
         assert!(
             options.mark <= options.metadata && options.metadata <= HEADROOM,
             "the bytes before a frame lie in its chunk"
         );
         assert!(
-            share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)),
+            share.is_none_or(|other| Arc::ptr_eq(&other.umem, &umem)),
             "receivers that share memory must use the same UMEM"
         );
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, options.chunk, options.mark, 0).step("register packet memory")?;
+            register(&fd, &umem, options.chunk, options.mark, 0).step("register packet memory")?;
         }
         let mut fill = Producer::open(&fd, Kind::Fill, options.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
@@ -124,7 +124,7 @@ impl Receiver {
         let (chunk, busy_poll) = (options.chunk, options.busy_poll.is_some());
         let (metadata, mark) = (options.metadata as usize, options.mark as usize);
         let _completion = completion;
-        Ok(Self { receive, fill, _completion, fd, area, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
+        Ok(Self { receive, fill, _completion, fd, umem, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
     }
 
     /// Passes the chunks of up to `budget` frames to the callback, in the order of arrival, and returns the chunks to
@@ -256,19 +256,19 @@ impl Receiver {
 
     /// The memory.
     pub fn umem(&self) -> &Arc<Umem> {
-        &self.area
+        &self.umem
     }
 
     /// The bytes to which a descriptor refers, if they are inside the UMEM.
     #[inline]
     fn bytes(&self, desc: Desc) -> Option<&[u8]> {
         let (at, len) = (usize::try_from(desc.addr).ok()?, desc.len as usize);
-        if at.checked_add(len)? > self.area.len() {
+        if at.checked_add(len)? > self.umem.len() {
             return None;
         }
         // SAFETY: the bytes are inside the UMEM, and the chunk belongs to this process: the kernel has handed it over
         // and gets it back after the callback.
-        Some(unsafe { self.area.bytes(at, len) })
+        Some(unsafe { self.umem.bytes(at, len) })
     }
 
     /// The metadata bytes, which directly precede the frame of this descriptor; empty if the chunk has too few bytes
@@ -280,7 +280,7 @@ impl Receiver {
             return &[];
         }
         // SAFETY: as in `bytes`, because the metadata bytes lie in the chunk of the frame.
-        unsafe { self.area.bytes(at - self.metadata, self.metadata) }
+        unsafe { self.umem.bytes(at - self.metadata, self.metadata) }
     }
 
     /// Zeroes the last metadata bytes, which mark the metadata as valid. So if a kernel or driver writes no metadata
@@ -290,13 +290,13 @@ impl Receiver {
         let at = desc.addr as usize;
         if self.mark > 0 && at & (self.chunk as usize - 1) >= self.mark {
             // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.
-            unsafe { self.area.bytes_mut(at - self.mark, self.mark) }.fill(0);
+            unsafe { self.umem.bytes_mut(at - self.mark, self.mark) }.fill(0);
         }
     }
 
     #[inline]
     fn prefetch(&self, desc: Desc) {
-        prefetch(self.area.address().wrapping_add(desc.addr as usize) as *const u8);
+        prefetch(self.umem.address().wrapping_add(desc.addr as usize) as *const u8);
     }
 }
 

@@ -74,7 +74,7 @@ pub struct Sender {
     /// Some drivers require chunks in the fill ring even for a socket that only sends. These chunks are never used.
     _fill: Producer<u64>,
     fd: OwnedFd,
-    area: Arc<Umem>,
+    umem: Arc<Umem>,
     chunk: usize,
     chunks_per_frame: usize,
     /// Number of bytes before a frame for its metadata.
@@ -111,10 +111,10 @@ impl Sender {
     pub fn open(options: &SenderOptions) -> Result<Self, StepError> {
         let entries = (options.frames * options.chunks_per_frame).next_power_of_two();
         let chunks = options.frames * options.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
+        let umem = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
         let metadata = if options.launch_times { TX_METADATA_BYTES } else { 0 };
-        register(&fd, &area, options.chunk, 0, metadata).step("register packet memory")?;
+        register(&fd, &umem, options.chunk, 0, metadata).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
@@ -136,7 +136,7 @@ impl Sender {
             completion,
             _fill: fill,
             fd,
-            area,
+            umem,
             chunk: options.chunk as usize,
             chunks_per_frame: options.chunks_per_frame as usize,
             metadata: metadata as usize,
@@ -194,7 +194,7 @@ impl Sender {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.buffer();
             // SAFETY: the buffer is inside the UMEM and is free: the kernel has returned it.
-            let buffer = unsafe { self.area.bytes_mut(at, self.buffer()) };
+            let buffer = unsafe { self.umem.bytes_mut(at, self.buffer()) };
             let (metadata, bytes) = buffer.split_at_mut(self.metadata);
             let at = at + self.metadata;
             let mut metadata_flag = 0;

@@ -41,17 +41,17 @@ impl Umem {
             Ok(base) => (base, Pages::Huge),
             Err(_) => (map(bytes, MapFlags::empty())?, Pages::Small),
         };
-        let mut area = Self { base, bytes, pages, locked: false };
-        if pages == Pages::Small && area.advise(Advice::LinuxHugepage).is_ok() {
+        let mut umem = Self { base, bytes, pages, locked: false };
+        if pages == Pages::Small && umem.advise(Advice::LinuxHugepage).is_ok() {
             pages = Pages::Transparent;
         }
-        area.pages = pages;
+        umem.pages = pages;
         // The memory is prefaulted here, so that the first burst of packets causes no page fault. The call fails if the
         // huge pages that were reserved for the mapping are no longer available.
-        area.advise(Advice::LinuxPopulateWrite)?;
+        umem.advise(Advice::LinuxPopulateWrite)?;
         // SAFETY: the range is ours; locking it changes no content.
-        area.locked = unsafe { mlock(area.base.as_ptr().cast(), bytes) }.is_ok();
-        Ok(area)
+        umem.locked = unsafe { mlock(umem.base.as_ptr().cast(), bytes) }.is_ok();
+        Ok(umem)
     }
 
     /// Length in bytes.
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn the_area_is_zeroed_and_writable_to_its_end() {
-        let area = Umem::new(5000).unwrap();
-        assert_eq!(area.len(), HUGE_PAGE);
+        let umem = Umem::new(5000).unwrap();
+        assert_eq!(umem.len(), HUGE_PAGE);
         // SAFETY: there is no other reference to the memory.
-        let bytes = unsafe { area.bytes_mut(0, area.len()) };
+        let bytes = unsafe { umem.bytes_mut(0, umem.len()) };
         assert!(bytes.iter().all(|&b| b == 0));
         bytes[HUGE_PAGE - 1] = 7;
         // SAFETY: the mutable borrow above has ended.
-        assert_eq!(unsafe { area.bytes(HUGE_PAGE - 1, 1) }, [7]);
+        assert_eq!(unsafe { umem.bytes(HUGE_PAGE - 1, 1) }, [7]);
     }
 }

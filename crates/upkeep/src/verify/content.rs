@@ -4,6 +4,7 @@
 //! at the first record that the index gives for the next block. So findings name only the damaged blocks, and not all
 //! blocks after them.
 
+use super::samples::Samples;
 use super::{FindingKind, Verify};
 use crate::packet_file::{BLOCK, DeviceFile, IndexedBlock, Layout, VerifiedIndex, Window};
 use crate::verify::Finding;
@@ -18,9 +19,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use store::device::{Device, FileId};
 use wire::{FlowKey, Headers};
-
-/// Number of packets of each file that are looked up in the key sets.
-const SAMPLES: usize = 64;
 
 /// Bytes of one read.
 const AHEAD: usize = 1 << 20;
@@ -109,7 +107,7 @@ struct Content {
     wire_raised: u64,
     first_raised: Option<u64>,
     /// Keys of sampled packets, with the block and sub-block of each packet.
-    samples: Vec<((usize, usize), Vec<KeyCondition>)>,
+    samples: Samples<((usize, usize), Vec<KeyCondition>)>,
 }
 
 impl Content {
@@ -157,18 +155,14 @@ impl Content {
         block.stamps = None;
     }
 
-    /// Adds a packet's keys to the samples. If the list is full, first removes every second sample from the list.
+    /// Offers a packet's keys to the samples.
     fn sample(&mut self, block: usize, packet: &pcap::Packet<'_>) {
-        if self.samples.len() == SAMPLES {
-            let mut keep = [true, false].into_iter().cycle();
-            self.samples.retain(|_| keep.next().unwrap_or(true));
-        }
         let headers = Headers::of(packet.data, packet.wire_len, packet.link_type);
         let Some(key) = FlowKey::of(packet.data, &headers) else { return };
         let mut needs: Vec<KeyCondition> = [key.src, key.dst].map(|host: IpAddr| KeyCondition::Host(host)).into();
         needs.push(KeyCondition::Protocol(key.protocol.0));
         let part = sub_block_of((packet.offset % BLOCK) as u32);
-        self.samples.push(((block, part), needs));
+        self.samples.offer(((block, part), needs));
     }
 }
 
@@ -357,7 +351,7 @@ fn excluded_sample<D: Device>(
     content: &Content,
 ) -> io::Result<Option<(usize, KeyCondition)>> {
     let mut reader = Reader::open(source)?;
-    for ((block, part), needs) in &content.samples {
+    for ((block, part), needs) in content.samples.items() {
         for need in needs {
             let spots = reader.sub_block_mask(source, need)?;
             let at = reader.blocks().iter().position(|b| b.number as usize == *block);

@@ -115,7 +115,9 @@ pub struct Decoded {
     /// transport header 20 bytes after [`Decoded::l3`]. The value follows from the other fields; this field replaces
     /// six comparisons by one.
     pub is_common_case: bool,
-    /// True if a header contradicts its length. Truncation by the capture is no contradiction.
+    /// True if the packet ends within a header, the length in a PPPoE, IP, IPv6 extension, TCP or UDP header is below
+    /// its minimum or beyond the end of the enclosing packet, or the IP version is not that of the ethertype.
+    /// Truncation by the capture is no contradiction.
     pub malformed: bool,
     /// The reason why the frame was not decoded to its transport header.
     pub error: Option<DecodeError>,

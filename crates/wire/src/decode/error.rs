@@ -148,7 +148,8 @@ impl DecodeError {
         TABLE[self.index()].meaning
     }
 
-    /// True if a header contradicts its length or the header around it.
+    /// True if the length in a header is below its minimum or beyond the end of the enclosing packet, or the IP version
+    /// is not that which the enclosing header states.
     pub fn is_malformed(self) -> bool {
         TABLE[self.index()].malformed
     }

@@ -56,8 +56,8 @@ pub trait Machine {
     /// Records, as user space does, that a packet of this generation was received.
     fn see(&mut self, generation: u32);
 
-    /// The index of the device through which the program sent the last packet, if the machine reports it.
-    fn device(&self) -> Option<u32> {
+    /// The index of the egress interface through which the program sent the last packet, if the machine reports it.
+    fn egress_interface(&self) -> Option<u32> {
         None
     }
 
@@ -106,9 +106,9 @@ impl Kernel {
             for (key, value) in &need.content {
                 map.set(key, value).expect("an entry");
             }
-            if need.role == Role::Devices {
-                for device in 0..need.entries {
-                    map.set(&device.to_ne_bytes(), &LOOPBACK.to_ne_bytes()).expect("the loopback interface");
+            if need.role == Role::EgressInterfaces {
+                for interface in 0..need.entries {
+                    map.set(&interface.to_ne_bytes(), &LOOPBACK.to_ne_bytes()).expect("the loopback interface");
                 }
             }
             maps.push(map);

@@ -31,7 +31,7 @@ pub struct Vm {
     /// Number of instructions that the last run executed.
     pub steps: u64,
     /// The index of the interface through which the last run sent its packet; `None` if it sent none.
-    pub device: Option<u32>,
+    pub egress_interface: Option<u32>,
     /// True if the simulated driver leaves space for metadata before a frame.
     pub has_metadata_space: bool,
 }
@@ -47,8 +47,15 @@ struct Run<'a> {
 impl Vm {
     pub fn load(object: Object) -> Self {
         let code = object.code.insns().collect();
-        let mut vm =
-            Self { code, maps: vec![], values: vec![], object, steps: 0, device: None, has_metadata_space: true };
+        let mut vm = Self {
+            code,
+            maps: vec![],
+            values: vec![],
+            object,
+            steps: 0,
+            egress_interface: None,
+            has_metadata_space: true,
+        };
         for need in vm.object.maps.clone() {
             let mut map = BTreeMap::new();
             let is_array = matches!(need.kind, MapKind::Array | MapKind::PerCpuArray | MapKind::DevMap);
@@ -112,8 +119,8 @@ impl Machine for Vm {
         RunResult { verdict: verdict as u32, outcome, metadata }
     }
 
-    fn device(&self) -> Option<u32> {
-        self.device
+    fn egress_interface(&self) -> Option<u32> {
+        self.egress_interface
     }
 
     fn outcomes(&self) -> Vec<u64> {
@@ -162,7 +169,7 @@ impl Run<'_> {
     fn all(&mut self) -> u64 {
         (self.r[1], self.r[10]) = (CONTEXT, (STACK_REGION << REGION) + STACK as u64);
         let mut at = 0;
-        (self.vm.steps, self.vm.device) = (0, None);
+        (self.vm.steps, self.vm.egress_interface) = (0, None);
         loop {
             let i = self.vm.code[at];
             self.vm.steps += 1;
@@ -295,7 +302,8 @@ impl Run<'_> {
             }
             51 => match self.vm.object.maps[map].entries > arguments[2] as u32 {
                 true => {
-                    self.vm.device = (self.vm.object.maps[map].kind == MapKind::DevMap).then_some(arguments[2] as u32);
+                    self.vm.egress_interface =
+                        (self.vm.object.maps[map].kind == MapKind::DevMap).then_some(arguments[2] as u32);
                     REDIRECT
                 }
                 false => arguments[3] & 3,

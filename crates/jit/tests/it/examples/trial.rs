@@ -60,7 +60,7 @@ pub struct DeliveryCounts {
 /// An example program, loaded into every back end that this host supports.
 pub struct Trial {
     name: String,
-    devices: Vec<String>,
+    egress_interfaces: Vec<String>,
     workers: Vec<(&'static str, Worker)>,
     hashes: HashMap<Vec<u8>, u32>,
     names: HashMap<u32, Vec<u8>>,
@@ -93,7 +93,7 @@ impl Trial {
         let worker = |executable: &Executable| executable.worker(0x5eed).expect("the maps fit into memory");
         Self {
             name: file.to_owned(),
-            devices: program.devices,
+            egress_interfaces: program.egress_interfaces,
             workers: executables.iter().map(|(how, executable)| (*how, worker(executable))).collect(),
             hashes: HashMap::new(),
             names: HashMap::new(),
@@ -146,8 +146,8 @@ impl Trial {
         worker.evaluate(&mut packets, &mut verdicts);
         let mut forwards = vec![Vec::new(); batch.len()];
         for act in worker.actions() {
-            if let Action::Forward(device) = act.action {
-                forwards[act.packet as usize].push(self.devices[usize::from(device)].clone());
+            if let Action::Forward(interface) = act.action {
+                forwards[act.packet as usize].push(self.egress_interfaces[usize::from(interface)].clone());
             }
         }
         (verdicts, forwards)

@@ -91,7 +91,7 @@ struct Generator<'a> {
 impl Generator<'_> {
     fn tables(&mut self) {
         for name in ["eth1", "eth2"] {
-            self.b.device(name);
+            self.b.egress_interface(name);
         }
         self.b.message("seen");
         for i in 0..self.prng.below(4) {
@@ -210,7 +210,7 @@ impl Generator<'_> {
     fn effect(&mut self) {
         let by = self.operand();
         self.b.push(match self.prng.below(7) {
-            0 => Inst::Forward { device: self.prng.below(2) as u16 },
+            0 => Inst::Forward { interface: self.prng.below(2) as u16 },
             1 => Inst::Kernel,
             2 => Inst::Log(pick(self.prng, &[Log::Message(0), Log::Packet, Log::Buffer, Log::Trace])),
             _ => Inst::Count { counter: self.prng.below(64) as u8, by },

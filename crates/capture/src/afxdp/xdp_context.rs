@@ -1,4 +1,4 @@
-//! Offsets in `struct xdp_md`, the context of an XDP program.
+//! Offsets in the context of an XDP program (`struct xdp_md` of linux/bpf.h).
 
 pub const DATA: i16 = 0;
 pub const DATA_META: i16 = 8;
