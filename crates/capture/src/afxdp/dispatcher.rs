@@ -23,7 +23,6 @@
 //! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
 
-use super::xdp_context as context;
 use super::swap::{PortMap, PreparedProgram, spec};
 use super::timestamps::{StampCode, XdpTimestamps};
 use super::xdp_context as context;
