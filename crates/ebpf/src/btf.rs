@@ -7,8 +7,8 @@
 //! type     name: offset in the strings (4) · info: kind in bits 24 to 28, count in bits 0 to 15 (4) · size or type (4)
 //!          then data whose length depends on kind and count
 //! ```
-//! Offsets are relative to the end of the header. Types are numbered from 1 in the order of their places. Numbers are in
-//! the byte order of the machine.
+//! Offsets are relative to the end of the header. Types are numbered from 1 in the order of their places. Numbers are
+//! in the byte order of the machine.
 
 use std::fmt;
 

@@ -9,8 +9,8 @@
 //! outcomes[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1     one set per processor
 //! return verdict
 //! ```
-//! If timestamps of the NIC or of the kernel are requested, the program writes the timestamp before the frame in place of
-//! the tail call ([`super::timestamps`]).
+//! If timestamps of the NIC or of the kernel are requested, the program writes the timestamp before the frame in place
+//! of the tail call ([`super::timestamps`]).
 //!
 //! The flags of `bpf_redirect_map` are its return value if the map has no socket for the queue: the kernel then
 //! receives the frame as if no program were attached. So the return value distinguishes the two cases, and the
@@ -23,7 +23,6 @@
 //! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
 
-use super::xdp_context as context;
 use super::swap::{PortMap, PreparedProgram, spec};
 use super::timestamps::{StampCode, XdpTimestamps};
 use crate::ProgramOutcomes;
@@ -111,8 +110,9 @@ const ONLY: [u8; 4] = [0; 4];
 
 impl XdpDispatcher {
     /// Attaches the program to the interface. All frames pass to the kernel until a queue is redirected to a socket.
-    /// If the interface does not have the timestamps, the dispatcher writes none ([`XdpDispatcher::timestamp_fallback`]).
-    /// A dispatcher that writes timestamps has no slot for a program of the packet language.
+    /// If the interface does not have the timestamps, the dispatcher writes none
+    /// ([`XdpDispatcher::timestamp_fallback`]). A dispatcher that writes timestamps has no slot for a program of the
+    /// packet language.
     ///
     /// # Errors
     /// [`DispatcherError`].

@@ -5,9 +5,9 @@
 //! ```
 //! The program reads the NIC's timestamp of a frame by the kernel function `bpf_xdp_metadata_rx_timestamp`
 //! (Documentation/networking/xdp-rx-metadata.rst). Only a program that was loaded for the interface may call the
-//! function, and such a program makes no tail call, so it cannot run a program of the packet language. A driver can have
-//! the function and nevertheless have no timestamp of a frame, for example because the NIC is not set to timestamp all
-//! frames, or as veth, whose frames were not received by a NIC. The program then writes nothing before the frame.
+//! function, and such a program makes no tail call, so it cannot run a program of the packet language. A driver can
+//! have the function and nevertheless have no timestamp of a frame, for example because the NIC is not set to timestamp
+//! all frames, or as veth, whose frames were not received by a NIC. The program then writes nothing before the frame.
 //!
 //! The kernel's clock is `CLOCK_TAI`, because programs cannot read UTC; the reader subtracts the difference.
 
