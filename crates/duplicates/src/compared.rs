@@ -7,7 +7,7 @@
 //! and are compared by [`crate::rules`].
 
 use crate::digest::Digest;
-use crate::table::Head;
+use crate::table::{Head, Kind};
 use crate::{Class, Packet, Settings};
 use wire::{Decoded, EtherType, Family, Fragment, Headers, IpProtocol, link, tcp_flags};
 
@@ -52,18 +52,6 @@ const ARP_LEN: usize = 28;
 const ETHERNET_LEN: usize = 14;
 const MACS_LEN: usize = 12;
 const TAG_LEN: usize = 4;
-
-/// What the region contains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// An IPv4 packet.
-    V4,
-    /// An IPv6 packet.
-    V6,
-    /// The payload of another protocol, or of a malformed packet.
-    #[default]
-    Other,
-}
 
 /// The compared part of a packet.
 #[derive(Clone, Copy, Debug, Default)]

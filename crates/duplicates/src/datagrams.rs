@@ -5,8 +5,9 @@
 //! The captured bytes of datagrams that may be divided are stored in a ring of bytes of fixed size. Datagrams with at
 //! most [`SMALLEST`] bytes of payload are not stored: no usual link divides them.
 
-use crate::compared::{Compared, Kind, PORTS, may_be_divided, tcp, translated_fields, v4};
+use crate::compared::{Compared, PORTS, may_be_divided, tcp, translated_fields, v4};
 use crate::rules::distance;
+use crate::table::Kind;
 use base::Timestamp;
 use base::hash::{combine, mix64};
 use base::memory::{Hints, HintsExt};
@@ -51,6 +52,7 @@ pub(crate) struct Part {
 }
 
 /// The stored datagrams.
+#[derive(Clone)]
 pub(crate) struct Datagrams {
     entries: Vec<[Entry; WAYS]>,
     bytes: Vec<u8>,

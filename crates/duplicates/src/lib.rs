@@ -90,8 +90,9 @@ pub use base::DuplicateClass as Class;
 pub use class::{Classes, ParseClassError};
 pub use counts::{ClassCounts, Counts, INTERVALS, TTL_DROPS, TimeCounts};
 pub use detector::Detector;
-pub use prepared::{Prefetcher, Prepared, Preparer};
+pub use prepared::{Prepared, Preparer};
 pub use settings::{Settings, SettingsError};
+pub use table::Prefetcher;
 
 use base::Timestamp;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! The preparation of packets: the part of the work that needs no table. A thread prepares packets before it gets access
-//! to a table that it shares with other threads, and before the cache lines of the table arrive.
+//! The preparation of packets: the part of the work that needs no table. A thread prepares packets before it gets
+//! access to a table that it shares with other threads, and before the cache lines of the table arrive.
 
 use crate::compared::{Compared, Selector};
-use crate::table::Bucket;
+use crate::table::Prefetcher;
 use crate::{Packet, Settings};
 use base::Timestamp;
 use base::memory::Hints;
@@ -24,8 +24,8 @@ impl Prepared {
         self
     }
 
-    /// The shard of the packet if a table is divided into `count` shards, a power of two of at most 16. A packet and its
-    /// copies have the same shard if [`Settings::shards`] permits more than one.
+    /// The shard of the packet if a table is divided into `count` shards, a power of two of at most 16. A packet and
+    /// its copies have the same shard if [`Settings::shards`] permits more than one.
     #[inline]
     pub fn shard(&self, count: usize) -> usize {
         (self.0.head.key >> SHARD_BIT) as usize & (count - 1)
@@ -58,23 +58,11 @@ impl Preparer {
     }
 }
 
-/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory of
-/// the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetcher<H> {
-    /// The address of the first bucket.
-    pub(crate) buckets: usize,
-    /// The number of buckets less one.
-    pub(crate) mask: u64,
-    pub(crate) hints: H,
-}
-
 impl<H: Hints> Prefetcher<H> {
     /// Prefetches the bucket of a packet.
     #[inline(always)]
     pub fn prefetch(&self, prepared: &Prepared) {
-        let bucket = (prepared.0.head.key & self.mask) as usize;
-        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
+        self.prefetch_bucket(prepared.0.head.key);
     }
 }
 

@@ -4,8 +4,8 @@
 //! the stored bytes and assign each differing byte to a field. Every rule and the false positives that it prevents are
 //! in the documentation of the crate.
 
-use crate::compared::{Compared, Kind, PORTS, tcp, translated_fields, v4, v6};
-use crate::table::Head;
+use crate::compared::{Compared, PORTS, tcp, translated_fields, v4, v6};
+use crate::table::{Head, Kind};
 use crate::{Class, Settings};
 use base::Timestamp;
 use std::time::Duration;

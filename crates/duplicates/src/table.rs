@@ -6,8 +6,6 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
-use crate::compared::Kind;
-use crate::prepared::Prefetcher;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -23,12 +21,24 @@ const UNIT: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(crate) struct Bucket {
+struct Bucket {
     tags: [u32; WAYS],
     numbers: [u32; WAYS],
 }
 
 const EMPTY: Bucket = Bucket { tags: [0; WAYS], numbers: [0; WAYS] };
+
+/// What the region contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An IPv4 packet.
+    V4,
+    /// An IPv6 packet.
+    V6,
+    /// The payload of another protocol, or of a malformed packet.
+    #[default]
+    Other,
+}
 
 /// The fixed part of a record: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +73,7 @@ pub(crate) struct Head {
 const _: () = assert!(size_of::<Head>() == 64 && size_of::<Bucket>() == 64);
 
 /// The table.
+#[derive(Clone)]
 pub(crate) struct Table<H> {
     heads: Vec<Head>,
     bytes: Vec<u8>,
@@ -75,6 +86,26 @@ pub(crate) struct Table<H> {
     /// The record that the next packet overwrites.
     slot: usize,
     hints: H,
+}
+
+/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory
+/// of the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefetcher<H> {
+    /// The address of the first bucket.
+    buckets: usize,
+    /// The number of buckets less one.
+    mask: u64,
+    hints: H,
+}
+
+impl<H: Hints> Prefetcher<H> {
+    /// Prefetches the bucket of this key.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(&self, key: u64) {
+        let bucket = (key & self.mask) as usize;
+        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
+    }
 }
 
 /// An entry that a search found: its place in the bucket, and the age of the packet in packets.

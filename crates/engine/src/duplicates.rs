@@ -8,7 +8,7 @@ mod tables;
 pub(crate) use tables::memory;
 pub use tables::{DuplicateScope, SharedDuplicates};
 
-use crate::report::DuplicateReport;
+use crate::duplicate_report::DuplicateReport;
 use ::duplicates::{Packet, Prepared, Preparer, Settings, SettingsError};
 use base::DuplicateClass;
 use std::collections::VecDeque;

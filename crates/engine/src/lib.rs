@@ -10,6 +10,7 @@
 
 mod batch_clock;
 mod capture;
+mod duplicate_report;
 mod duplicates;
 mod error;
 mod generator;
@@ -39,6 +40,7 @@ mod worker_links;
 
 pub use crate::capture::Capture;
 pub use crate::duplicates::{DuplicateAction, DuplicatePlan, DuplicateScope, SharedDuplicates};
+pub use duplicate_report::DuplicateReport;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use hash_key::random_key;
@@ -50,7 +52,7 @@ pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, W
 pub use prepare::PreparedCapture;
 pub use recorder::ThreadWaits;
 pub use recording::RecorderReport;
-pub use report::{ClockReport, Counts, DuplicateReport, ListenerReport, QueueReport, Report, Second};
+pub use report::{ClockReport, Counts, ListenerReport, QueueReport, Report, Second};
 pub use retention::{Retention, RetentionPlan};
 pub use retention_report::{FileTotals, RetentionReport};
 pub use sizes::{SizesError, default_flows, default_ring};

@@ -1,7 +1,7 @@
 //! The channels and shared values through which an engine thread communicates with the rest of the capture.
 
+use crate::duplicate_report::DuplicateReport;
 use crate::recording::RecorderLink;
-use crate::report::DuplicateReport;
 use base::{Ledger, Tally};
 use interface_program::QueueOutcomes;
 use ring::Producer;

@@ -2,8 +2,9 @@
 
 use super::groups;
 use super::page::{Family, Page, escape};
+use crate::duplicate_report::DuplicateReport;
 use crate::recording::RecorderReport;
-use crate::report::{ClockReport, DuplicateReport, QueueReport, Report};
+use crate::report::{ClockReport, QueueReport, Report};
 use crate::retention_report::RetentionReport;
 use flow::ExpiryDelays;
 use interface_program::ProgramReport;
