@@ -107,6 +107,10 @@ typedef struct ngl_desc {
 #define NGL_KIND_END 5      /* end of the stream */
 #define NGL_KIND_PROGRAM 6  /* in a branch: generation ngl_number of the group's program evaluated the packets that follow */
 #define NGL_KIND_DUPLICATE 7 /* ngl_number packets were removed as duplicates */
+#define NGL_KIND_TIMESTAMPS 8 /* quality of the timestamps of the second of ts: in ngl_number the estimated standard deviation in ns
+                                 (lower half, 0: not known) and the maximum error of the system clock in us (upper half); in l3 bit 0:
+                                 the state of the clock is known, bit 1: synchronised; in hash the correction of its rate in ppb (signed) */
+#define NGL_KIND_CLOCK_STEP 9 /* the system clock was set to ts, `hash` times, by the sum of ngl_number nanoseconds (signed) */
 
 /* Methods that made the timestamp of a packet; see ngl_timestamp_method. */
 #define NGL_METHOD_UNKNOWN 0

@@ -10,6 +10,7 @@
 //! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
 //! * [`TimestampMethod`] and [`DuplicateClass`] are the annotations of packets.
+//! * [`TimestampQuality`] has the methods and the estimated deviation of timestamps, and the state of the system clock.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod tally;
 mod time;
 mod time_spec;
 mod timestamp_method;
+mod timestamp_quality;
 pub mod units;
 
 pub use distribution::Distribution;
@@ -44,3 +46,4 @@ pub use tally::Tally;
 pub use time::Timestamp;
 pub use time_spec::{ParseTimeError, TimeSpec};
 pub use timestamp_method::TimestampMethod;
+pub use timestamp_quality::{ClockState, ClockSteps, TimestampMethods, TimestampQuality};

@@ -114,9 +114,10 @@ pub fn whole<T: TryFrom<u64>>(
 /// Parses a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
 ///
 /// # Errors
-/// If the number or the unit is invalid, or the rate is zero.
+/// If the number or the unit is invalid, or the rate is below a thousandth of a packet or bit per second.
 pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
-    const EXPECTED: &str = "a rate: write 1.6Mpps, 10Gbit, or flat";
+    const EXPECTED: &str = "a rate: write 1.6Mpps, 10Gbit (at least 0.001pps or 0.001bit), or flat";
+    const LEAST: f64 = 0.001;
     if text == "flat" {
         return Ok(Rate::Flat);
     }
@@ -137,7 +138,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
         "G" => 1e9,
         _ => return Err(error(text, EXPECTED)),
     };
-    if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
+    if value * scale >= LEAST { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
 }
 
 /// Parses the age after which retention removes files: a duration whose unit is mandatory. If `30`, meant as days, were
@@ -229,7 +230,10 @@ pub fn plural(count: u64, one: &str, many: &str) -> String {
 }
 
 fn three_digits(value: f64, unit: &str) -> String {
-    let places = if value < 10.0 {
+    let places = if value > 0.0 && value < 1.0 {
+        // The limit bounds the length of the text.
+        (2.0 - value.log10().floor()).min(9.0) as usize
+    } else if value < 10.0 {
         2
     } else if value < 100.0 {
         1
@@ -312,6 +316,9 @@ mod tests {
         assert_eq!(show_bytes(1 << 30), "1.00 GiB");
         assert_eq!(show_bytes(1023), "1023 B");
         assert_eq!(show_si(1_600_000.0, "pps"), "1.60 Mpps");
+        assert_eq!(show_si(0.0123, "pps"), "0.0123 pps");
+        assert_eq!(show_si(0.001, "pps"), "0.00100 pps");
+        assert_eq!(show_si(0.0, "pps"), "0.00 pps");
         assert_eq!(show_count(1_234_567), "1 234 567");
     }
 }

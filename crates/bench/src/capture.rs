@@ -106,7 +106,7 @@ pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.repeat,
         args.seconds
     ))?;
-    sheet.head(HEAD)?;
+    sheet.head(table_head())?;
     let mut ladder = if args.engine_only { None } else { Some(BareLoops::new(args.ring)?) };
     for (name, spec) in args.sizes.iter().zip(&specs) {
         let row = measure(args, name, spec, &places, ladder.as_mut())?;
@@ -116,10 +116,27 @@ pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
     Ok(())
 }
 
-const HEAD: &str = "\
-             every packet stamped, hashed, in the ring               CPU ns per packet, parts of the work alone      
-traffic            Mpps (min..max)    Gb/s   core  lost  ns (min..max)         source   copy  plain  +hash  +stamp   \
-both";
+/// The head of the table, in the columns of [`Row::line`].
+fn table_head() -> String {
+    format!(
+        "{:<10} {:<66}{}\n{:<10} {:>22} {:>7} {:>6} {:>5}  {:<20} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
+        "",
+        "every packet stamped, hashed, in the ring",
+        "CPU ns per packet, parts of the work alone",
+        "traffic",
+        "Mpps (min..max)",
+        "Gb/s",
+        "core",
+        "lost",
+        "ns (min..max)",
+        "source",
+        "copy",
+        "plain",
+        "+hash",
+        "+stamp",
+        "both"
+    )
+}
 
 impl Row {
     fn line(&self) -> String {
@@ -366,4 +383,37 @@ fn poll(
         }
     }
     Ok((sys::cpu::thread_time() - before).as_nanos() as f64 / frames.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_in_the_head_end_where_the_values_end() {
+        let value = |value| MedianRange { median: value, min: value, max: value };
+        let ladder = CostBreakdown { source: 1.5, copy: 2.0, plain: 3.0, hashed: 4.0, stamped: 5.0, both: 6.0 };
+        let row = Row {
+            traffic: "backbone".to_owned(),
+            mean_bytes: 871.0,
+            seconds: 1.0,
+            repeat: 3,
+            mpps: value(7.0),
+            ns: value(8.0),
+            gbps: 9.25,
+            cores: 1.0,
+            lost: 123,
+            ladder: Some(ladder),
+        };
+        let (head, line) = (table_head(), row.line());
+        let (above, names) = head.split_once('\n').expect("two lines");
+        let end = |text: &str, part: &str| text.find(part).expect("a column") + part.len();
+        let columns = [("Mpps (min..max)", "(7.00..7.00)"), ("Gb/s", "9.25"), ("lost", "123"), ("source", "1.5")];
+        for (name, value) in columns {
+            assert_eq!(end(names, name), end(&line, value), "{name}");
+        }
+        assert_eq!(names.len(), line.len());
+        assert_eq!(above.find("every"), Some(11));
+        assert!(above.ends_with("alone"));
+    }
 }

@@ -7,6 +7,7 @@ mod machine;
 mod methods;
 mod model;
 mod noise;
+mod picoseconds;
 mod thesis;
 mod thread;
 

@@ -44,6 +44,15 @@ pub enum Frames {
     Fragmented,
 }
 
+impl Frames {
+    const fn flags(self) -> u32 {
+        match self {
+            Self::Linear => 0,
+            Self::Fragmented => bpf::PROG_FRAGS,
+        }
+    }
+}
+
 /// A loaded XDP program. The kernel retains it until this value is dropped and no link runs it.
 #[derive(Debug)]
 pub struct Program {
@@ -65,11 +74,21 @@ impl Program {
     /// # Errors
     /// [`LoadError`], which contains the verifier's log.
     pub fn load(name: &str, code: &Code, frames: Frames) -> Result<Self, LoadError> {
-        let flags = match frames {
-            Frames::Linear => 0,
-            Frames::Fragmented => bpf::PROG_FRAGS,
-        };
-        bpf::load_xdp(name, &raw(code), LICENCE, flags)
+        Self::load_with(name, code, frames.flags(), 0)
+    }
+
+    /// Loads `code` as an XDP program for the interface `ifindex` alone. The program may call the functions of the
+    /// driver that read the NIC's metadata of a frame (Documentation/networking/xdp-rx-metadata.rst). It can be attached
+    /// in native mode only, must make no tail call, and cannot be run for tests.
+    ///
+    /// # Errors
+    /// [`LoadError`]: `EOPNOTSUPP` or `EINVAL` if the driver or the kernel has no such functions.
+    pub fn load_for_interface(name: &str, code: &Code, frames: Frames, ifindex: u32) -> Result<Self, LoadError> {
+        Self::load_with(name, code, frames.flags() | bpf::PROG_DEVICE_BOUND, ifindex)
+    }
+
+    fn load_with(name: &str, code: &Code, flags: u32, ifindex: u32) -> Result<Self, LoadError> {
+        bpf::load_xdp(name, &raw(code), LICENCE, flags, ifindex)
             .map(|fd| Self { fd })
             .map_err(|refusal| LoadError { error: refusal.error, log: refusal.log })
     }

@@ -36,7 +36,10 @@
 mod advice;
 mod assembly;
 mod dispatcher;
+mod queues;
+mod stamp_clock;
 mod swap;
+mod timestamps;
 mod transmit;
 
 pub use assembly::FRAME_MAX;
@@ -44,6 +47,7 @@ pub use bpf::{AttachMode, XdpMode};
 pub use dispatcher::{DispatcherCounts, DispatcherError, XdpDispatcher};
 pub use swap::{PortMap, PreparedProgram};
 pub use sys::xsk::{BusyPoll, CopyMode};
+pub use timestamps::XdpTimestamps;
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::contract::ethernet;
@@ -54,6 +58,8 @@ use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
 use kernel_programs::{COMPACT_BYTES, METADATA_BYTES};
+use queues::chosen_queues;
+use stamp_clock::StampClock;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -61,6 +67,7 @@ use std::time::{Duration, Instant};
 use sys::ethtool::Channels;
 use sys::netlink::{Link, Netlink};
 use sys::xsk::{HEADROOM, Pages, Receiver, ReceiverOptions, Umem};
+use timestamps::{STAMP_BYTES, STAMP_MARK_BYTES};
 
 /// How to capture.
 #[derive(Clone, Debug)]
@@ -84,6 +91,9 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
+    /// The timestamps that the XDP program writes before each frame. They are not available together with a program of
+    /// the packet language, nor on every interface; [`SourceInfo::timestamp_fallback`] then has the reason.
+    pub timestamps: XdpTimestamps,
     /// True if a program of the packet language will run on the interface. Then each frame is delivered with the
     /// metadata that the program wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
@@ -105,6 +115,7 @@ impl AfXdpConfig {
             chunks: 65_536,
             shared_memory: false,
             busy_poll: None,
+            timestamps: XdpTimestamps::None,
             programmed: false,
             prepared: false,
         }
@@ -136,6 +147,8 @@ pub struct AfXdp {
     assembly: Assembly,
     /// The metadata before the first chunk of the frame that is being assembled from several chunks.
     kept_metadata: [u8; METADATA_BYTES],
+    /// The number of bytes of `kept_metadata` that are in use.
+    kept_bytes: usize,
     delivered: u64,
     /// The length in bytes above which a frame must have been merged from several frames (GRO, LRO).
     wire_max: usize,
@@ -150,6 +163,8 @@ pub struct AfXdp {
     vanished: u64,
     /// The lengths of the frames that the last read of the receive ring found.
     lengths: Vec<u32>,
+    /// The clock of the timestamps that the XDP program writes before each frame; `None` if it writes none.
+    stamp_clock: Option<StampClock>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,10 +215,15 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
-    let [metadata, mark] = if config.programmed { [METADATA_BYTES as u32, COMPACT_BYTES as u32] } else { [0; 2] };
+    let requested = if config.programmed { XdpTimestamps::None } else { config.timestamps };
+    let [metadata, mark] = match requested {
+        _ if config.programmed => [METADATA_BYTES as u32, COMPACT_BYTES as u32],
+        XdpTimestamps::None => [0; 2],
+        XdpTimestamps::Kernel | XdpTimestamps::Hardware => [STAMP_BYTES as u32, STAMP_MARK_BYTES as u32],
+    };
     let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM - mark { 2048 } else { 4096 };
     let frames = if multi_buffer { Frames::Fragmented } else { Frames::Linear };
-    let dispatcher = XdpDispatcher::attach(link.index, existing, frames, config.xdp)
+    let dispatcher = XdpDispatcher::attach(link.index, existing, frames, config.xdp, requested)
         .map_err(|e| advice::dispatcher_error(name, e))?;
     let dispatcher = Arc::new(dispatcher);
 
@@ -274,7 +294,7 @@ impl AfXdp {
     ) -> Self {
         let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
-             pages{}",
+             pages{}{}",
             link.name,
             options.queue,
             if receiver.is_zero_copy() { "zero-copy" } else { "copy" },
@@ -290,6 +310,11 @@ impl AfXdp {
                 Pages::Small => "small",
             },
             if config.shared_memory { " shared by the queues" } else { "" },
+            match dispatcher.timestamps() {
+                XdpTimestamps::None => "",
+                XdpTimestamps::Kernel => ", timestamps of the kernel",
+                XdpTimestamps::Hardware => ", timestamps of the NIC",
+            },
         );
         // The driver veth reports that it removes VLAN tags, but it leaves them in packets that were sent with a tag.
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
@@ -299,12 +324,23 @@ impl AfXdp {
                 link.name
             );
         }
+        let (stamp_clock, timestamp_warning) = StampClock::open(dispatcher.timestamps(), &link.name);
         let info = SourceInfo {
             name: link.name.clone(),
             queue: options.queue as u16,
             description,
             link_type: 1,
-            timestamp_source: TimestampSource::Engine,
+            timestamp_source: match dispatcher.timestamps() {
+                XdpTimestamps::None => TimestampSource::Engine,
+                XdpTimestamps::Kernel => TimestampSource::Kernel,
+                XdpTimestamps::Hardware => TimestampSource::Hardware,
+            },
+            timestamp_fallback: if config.programmed && config.timestamps != XdpTimestamps::None {
+                Some("a program of the packet language runs on the interface, and cannot write timestamps".to_owned())
+            } else {
+                dispatcher.timestamp_fallback().map(str::to_owned)
+            },
+            timestamp_warning,
             link_mbps: sys::ethtool::speed(&link.name).map(|speed| speed.megabits),
             counted_from: if config.programmed {
                 "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC \
@@ -320,6 +356,7 @@ impl AfXdp {
             queue: options.queue,
             assembly: Assembly::default(),
             kept_metadata: [0; METADATA_BYTES],
+            kept_bytes: 0,
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,
@@ -328,6 +365,7 @@ impl AfXdp {
             gone: false,
             vanished: 0,
             lengths: Vec::new(),
+            stamp_clock,
         }
     }
 
@@ -368,17 +406,22 @@ impl AfXdp {
 
     /// Passes up to `budget` frames in the receive ring to the sink and returns their number.
     fn deliver<S: FrameSink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let Self { receiver, assembly, kept_metadata, wire_max, .. } = self;
+        let Self { receiver, assembly, kept_metadata, kept_bytes, wire_max, stamp_clock, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
             let (begins, ends) = (!assembly.is_open(), !piece.more);
-            if begins && !ends && piece.before.len() == kept_metadata.len() {
-                kept_metadata.copy_from_slice(piece.before);
+            if begins && !ends {
+                *kept_bytes = piece.before.len();
+                kept_metadata[..*kept_bytes].copy_from_slice(piece.before);
             }
             let Some(bytes) = assembly.add(piece.bytes, piece.more) else { return };
             frames += 1;
-            let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept_metadata[..] };
-            sink.take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
+            let metadata = if begins { piece.before } else { &kept_metadata[..*kept_bytes] };
+            let frame = Frame { super_frame: bytes.len() > *wire_max, ..Frame::new(bytes) };
+            match stamp_clock {
+                None => sink.take(&Frame { metadata, ..frame }),
+                Some(clock) => sink.take(&Frame { stamp: clock.read(metadata), ..frame }),
+            }
         });
         frames
     }
@@ -482,6 +525,9 @@ impl Source for AfXdp {
     }
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
+        if let Some(clock) = &mut self.stamp_clock {
+            clock.renew();
+        }
         let running = self.phase == Phase::Running;
         let (counted, mut lost) = self.tally().map_err(|e| self.failed("read the counters", e))?;
         lost[Cause::Source as usize] += self.vanished;
@@ -499,7 +545,8 @@ impl Source for AfXdp {
         }
         lost[Cause::Nic as usize] = missed;
         let seen = Some(counted.redirected + counted.disposed.total());
-        Ok(Counts { lost, notes, program_outcomes: counted.disposed, undecided: counted.undecided, seen })
+        let nic_clock = self.stamp_clock.as_ref().and_then(StampClock::state);
+        Ok(Counts { lost, notes, program_outcomes: counted.disposed, undecided: counted.undecided, seen, nic_clock })
     }
 
     fn stop(&mut self) {
@@ -546,43 +593,4 @@ fn look_up(name: &str) -> Result<Link, SourceError> {
             if advice::is_gone(&error) { "see ip link for the names of interfaces".to_owned() } else { String::new() };
         SourceError::System { name: name.to_owned(), what: "find the interface", error, advice }
     })
-}
-
-fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, SourceError> {
-    let Some(requested) = &config.queues else { return Ok((0..existing).collect()) };
-    let unsupported = |reason| SourceError::Unsupported { name: config.interface.clone(), reason };
-    if requested.is_empty() {
-        return Err(unsupported("the list of queues is empty; omit the list to capture all queues".to_owned()));
-    }
-    let mut queues = Vec::new();
-    for queue in requested.iter().copied().map(u32::from) {
-        if queue >= existing {
-            return Err(unsupported(format!(
-                "queue {queue} does not exist; {} has {existing} queue(s), counted from 0",
-                config.interface
-            )));
-        }
-        if queues.contains(&queue) {
-            return Err(unsupported(format!("queue {queue} is listed twice")));
-        }
-        queues.push(queue);
-    }
-    Ok(queues)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_that_does_not_exist_is_named_in_the_error() {
-        let choose = |queues: &[u16]| {
-            let config = AfXdpConfig { queues: Some(queues.to_vec()), ..AfXdpConfig::new("eth1") };
-            chosen_queues(&config, 2).map_err(|e| e.to_string())
-        };
-        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2 queue(s), counted from 0".to_owned()));
-        assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 is listed twice".to_owned()));
-        assert!(choose(&[]).is_err());
-        assert_eq!(choose(&[1, 0]), Ok(vec![1, 0]));
-    }
 }

@@ -5,6 +5,7 @@ use base::{Cause, Note, Timestamp, TimestampMethod};
 use std::fmt;
 use std::time::Duration;
 use sys::netlink::Link;
+use timestamping::NicClockState;
 
 /// Hardware types of linux/if_arp.h whose frames begin with an Ethernet header.
 const ARPHRD_ETHER: u16 = 1;
@@ -34,6 +35,8 @@ pub struct Frame<'a> {
     pub vlan: Option<VlanTag>,
     /// Time of arrival if the source provides it; otherwise the engine uses the time at which it reads the frame.
     pub stamp: Option<Timestamp>,
+    /// The method that made `stamp`, if it is not the method of the source ([`TimestampSource::method`]).
+    pub stamp_method: Option<TimestampMethod>,
     /// True if this host sent the frame.
     pub outgoing: bool,
     /// True if the NIC or the kernel merged several frames into this one (GRO, LRO).
@@ -52,6 +55,7 @@ impl<'a> Frame<'a> {
             wire_len: bytes.len() as u32,
             vlan: None,
             stamp: None,
+            stamp_method: None,
             outgoing: false,
             super_frame: false,
             wire_raised: false,
@@ -140,6 +144,11 @@ pub struct SourceInfo {
     pub link_type: u16,
     /// The clock that makes the timestamps.
     pub timestamp_source: TimestampSource,
+    /// The reason why the source does not have the requested timestamps, so that the engine makes the timestamps in
+    /// their place; `None` if the source has them, or if none were requested.
+    pub timestamp_fallback: Option<String>,
+    /// A condition of the source's timestamps that the user should know, with the correction.
+    pub timestamp_warning: Option<String>,
     /// The rate of the interface in megabits per second, if it has one.
     pub link_mbps: Option<u32>,
     /// The point at which `offered` of the ledger is counted, e.g. `frames that reached the packet socket`.
@@ -161,6 +170,8 @@ pub struct Counts {
     /// After the source is stopped and drained, it must equal the number of frames that the source delivered, plus
     /// those in `program_outcomes`, plus the losses other than `nic`.
     pub seen: Option<u64>,
+    /// The relation of the NIC's clock to the system clock, if the source converts timestamps of the NIC.
+    pub nic_clock: Option<NicClockState>,
 }
 
 /// Packets that a program did not pass on to the ring, by outcome.

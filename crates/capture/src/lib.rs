@@ -15,9 +15,11 @@ pub mod egress;
 pub mod file;
 mod frame_sink;
 pub mod live_frames;
+mod nic_time;
 pub mod sim;
 pub mod tpacket;
 
 pub use any::AnySource;
 pub use contract::{Counts, Frame, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource, VlanTag};
 pub use frame_sink::{AHEAD_MAX, EachFrame, FoundFrames, FrameSink};
+pub use nic_time::NicTime;

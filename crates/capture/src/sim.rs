@@ -89,6 +89,8 @@ impl Sim {
                 queue: 0,
                 link_type: 1,
                 timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
+                timestamp_fallback: None,
+                timestamp_warning: None,
                 link_mbps: None,
                 counted_from: "frames that the simulation delivered",
             },

@@ -11,8 +11,10 @@
 //! must be stopped together: frames that the group assigns to a stopped source have no reader.
 //!
 //! The kernel makes the timestamp of a frame when it passes the frame to its protocols. If the NIC is set to timestamp
-//! every received frame, its timestamps are used instead; then the NIC's clock must be synchronised with the system
-//! clock (`phc2sys`).
+//! every received frame, its timestamps are used instead, converted to system time ([`crate::nic_time`]). The status of
+//! each frame says which of the two made its timestamp. This source does not set the NIC to timestamp frames
+//! (`SIOCSHWTSTAMP`): the setting belongs to the whole interface, a PTP daemon on the host depends on it, and some
+//! drivers restart the NIC when it changes.
 //!
 //! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: the kernel delivers the
 //! reassembled datagram instead of its fragments, and a recorder must store the frames of the wire. Therefore a
@@ -25,8 +27,9 @@ mod open;
 pub use open::{TpacketConfig, TpacketTimestamps, open};
 pub use sys::packet::Fanout;
 
+use crate::nic_time::NicTime;
 use crate::{Counts, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, VlanTag};
-use base::Timestamp;
+use base::{Timestamp, TimestampMethod};
 use drain::{Drain, SocketCounts};
 use std::io;
 use std::time::{Duration, Instant};
@@ -44,6 +47,8 @@ pub struct Tpacket {
     phase: Phase,
     account: SocketCounts,
     port: Port,
+    /// The clock of the NIC, if the socket requests its timestamps.
+    nic_time: Option<NicTime>,
     retire: Duration,
     /// True if the interface was down at the last check. If an interface is removed while it is down, the socket gets
     /// no event. So `wait_for_frames` must then check regularly whether the interface still exists.
@@ -148,7 +153,11 @@ impl Source for Tpacket {
         self.account.absorb(&self.socket).map_err(|e| self.system("read the socket's counters", e, ""))?;
         // An interface that has disappeared has no counters, so the last value is not changed.
         self.account.nic = self.port.missed().unwrap_or(self.account.nic);
-        Ok(self.account.counts())
+        if let Some(nic_time) = &mut self.nic_time {
+            nic_time.renew();
+        }
+        let nic_clock = self.nic_time.as_ref().and_then(NicTime::state);
+        Ok(Counts { nic_clock, ..self.account.counts() })
     }
 
     fn stop(&mut self) {
@@ -191,7 +200,11 @@ impl Tpacket {
                     self.port.refresh_mtu();
                     measured = true;
                 }
-                sink.take(&frame(&record, self.port.longest));
+                let mut frame = frame(&record, self.port.longest);
+                if let (Some(nic_time), Some(TimestampMethod::Hardware)) = (&mut self.nic_time, frame.stamp_method) {
+                    frame.stamp = frame.stamp.map(|stamp| nic_time.convert(stamp.nanos()));
+                }
+                sink.take(&frame);
                 self.position.offset += record.next;
                 left -= 1;
                 taken += 1;
@@ -267,6 +280,12 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
         wire_len: record.length,
         vlan: if tagged { Some(VlanTag { tpid, tci: record.vlan_tci }) } else { None },
         stamp: Some(Timestamp::from_secs_nanos(u64::from(record.seconds), u64::from(record.nanos))),
+        // A socket that requests timestamps of the NIC gets those of the kernel for frames that the NIC has not
+        // timestamped, such as frames that the host sends (`tpacket_get_timestamp` in net/packet/af_packet.c).
+        stamp_method: Some(match record.status & status::HARDWARE_STAMP {
+            0 => TimestampMethod::Kernel,
+            _ => TimestampMethod::Hardware,
+        }),
         outgoing: record.is_outgoing(),
         // The kernel marks merged TCP frames; any other frame longer than the MTU allows was merged too. Merged UDP
         // frames that fit the MTU cannot be recognized.

@@ -1,5 +1,5 @@
-//! `netgrain gen`: sends or writes frames that the checker can verify, trains for measurements of delay, and synthetic
-//! traffic.
+//! `netgrain gen`: sends frames or writes them to a file: frames that `netgrain check` can verify, trains for
+//! measurements of delay, and synthetic traffic.
 
 mod synthetic;
 mod trains;
@@ -68,7 +68,8 @@ pub struct GenArgs {
     #[arg(long, value_enum, default_value_t = trains::Timing::Auto, conflicts_with = "write")]
     pub launch: trains::Timing,
     /// Queue to send on (AF_XDP)
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535),
+          conflicts_with = "write")]
     pub queue: u16,
     /// Processor to send from
     #[arg(long, value_name = "N", value_parser = base::units::whole::<usize>(0..=4096))]
@@ -89,6 +90,9 @@ pub enum SendMethod {
     AfXdp,
 }
 
+/// The message for `--truth` with other traffic than conversations.
+const TRUTH_OF_TCP: &str = "--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp --truth x.json";
+
 /// Runs the verb; returns `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     if let Some(cpu) = args.cpu {
@@ -104,7 +108,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         return synthetic::run(args);
     }
     if args.truth.is_some() {
-        return Err(Failure::Said("--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp".into()));
+        return Err(Failure::Said(TRUTH_OF_TCP.into()));
     }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
@@ -134,7 +138,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(sent.dropped == 0))
 }
 
-/// Prints the counters: on standard error if the frames are written to standard output.
+/// Prints the counters to standard output, or to standard error if the frames are written to standard output.
 fn print(args: &GenArgs, sent: &Sent) -> Result<(), Failure> {
     if args.write.as_deref().is_some_and(overwrite::is_stdout) {
         let text = match args.json {
@@ -176,8 +180,8 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     }
     let (mut out, fail) = open_capture(path, force)?;
     let mut traffic = Traffic::new(spec);
-    let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());
     let (first, mut sent) = (sys::clock::realtime(), Sent::default());
+    let mut pacer = r#gen::Pacer::new(spec.rate, first);
     let mut frame = vec![0; traffic.max_len()];
     let end = spec.duration.map_or(base::Timestamp::MAX, |d| first.after(d));
     while !stop.load(Ordering::Relaxed) && sent.made < spec.packets.unwrap_or(u64::MAX) {
@@ -198,7 +202,8 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
 /// A file that is being written.
 type OutputFile = std::io::BufWriter<Box<dyn Write>>;
 
-/// Creates a nanosecond pcap file. Also returns the function that makes the failure of a write error.
+/// Creates a nanosecond pcap file. Also returns a function that converts an error of a write into the failure of the
+/// verb.
 fn open_capture(
     path: &Path,
     force: bool,
@@ -210,7 +215,7 @@ fn open_capture(
     Ok((out, fail))
 }
 
-/// Refuses a file whose extension belongs to another format than pcap.
+/// Rejects a file name whose extension is that of another format than pcap.
 fn check_extension(path: &Path) -> Result<(), Failure> {
     let extension = path.extension().unwrap_or_default().to_string_lossy();
     if convert::Format::of_extension(&extension).is_some_and(|format| format != convert::Format::Pcap) {
@@ -232,7 +237,7 @@ fn create(path: &Path, force: bool) -> Result<OutputFile, Failure> {
     Ok(std::io::BufWriter::with_capacity(1 << 20, file))
 }
 
-/// The failure of a write.
+/// Converts an error of a write into the failure of the verb.
 fn failed(path: &Path, e: &std::io::Error) -> Failure {
     match e.kind() {
         ErrorKind::BrokenPipe => Failure::ClosedPipe,

@@ -8,6 +8,7 @@ mod dedup;
 mod demo;
 mod distribution;
 mod doctor;
+mod file_arguments;
 mod flow_records;
 mod flows;
 mod generate;

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::time::Duration;
 use store::names::interface_directory;
 
-/// The length of the time range in which the store is searched for packets: the duration of a series row. The range
-/// begins at the first packet of the replayed file.
+/// The length of the time range in which the store is searched for packets: one second, as a row of a time series. The
+/// range begins at the first packet of the replayed file.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The maximum number of packets that are counted.
+/// The largest number of packets that are counted. The warning does not state a larger number.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Returns a warning if the store has packets of this interface in the first second of the capture file to replay.
@@ -58,7 +58,8 @@ pub fn warning(plan: &Plan) -> Option<String> {
     })
 }
 
-/// The timestamp of the first packet. `None` if there is none, or if the file cannot be read, which the replay reports.
+/// The timestamp of the first packet. `None` if the file has no packet, or if the file cannot be read; then the run
+/// reports the error later.
 fn first_packet(path: &Path, source: &SourcePlan) -> Option<Timestamp> {
     let format = match source {
         SourcePlan::File { options, .. } | SourcePlan::Files { options, .. } => options.format,

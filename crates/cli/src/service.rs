@@ -158,6 +158,8 @@ mod tests {
             engine_cpu_seconds: engine,
             clock_error_nanos: 0,
             timestamp_method: "poll".to_owned(),
+            timestamp_methods: std::collections::BTreeMap::new(),
+            nic_clock: None,
             timestamp_deviation_nanos: 0,
             duplicates: None,
             recorder: Some(recorder),

@@ -1,6 +1,7 @@
 //! The message for an error in the arguments: one line with the error, a correction, and the help command of the typed
 //! verb. The message is made from the kind and the context of clap's error.
 
+use crate::file_arguments::is_named_as_capture;
 use crate::verbs::Netgrain;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
@@ -94,12 +95,6 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
         return Some(format!("there is no file {file}: check the path, then use -r {file}"));
     }
     Some("a source is missing: add --store <DIR> for a store, or -r <FILE> for files".into())
-}
-
-/// True if the word has the extension of a capture file.
-pub fn is_named_as_capture(word: &str) -> bool {
-    let word = word.trim_end_matches(".gz").trim_end_matches(".zst");
-    [".pcap", ".pcapng", ".cap", ".raw", ".ipfix", ".parquet"].iter().any(|end| word.ends_with(end))
 }
 
 fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<String> {

@@ -36,7 +36,7 @@ use store::names;
 pub const GROUP: usize = 1 << 16;
 
 /// The version of the schemas: names, types and order of the columns, and the meaning of a null.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Keys of the file metadata.
 pub mod key {

@@ -23,7 +23,7 @@ pub use raw_value::RawValue;
 pub use read::{SetError, read, set};
 pub use retention::{MIN_AGE, RetentionError, RetentionRules};
 pub use table::*;
-pub use timestamping::TimestampSetting;
+pub use timestamping::{SwitchTimestamps, TimestampSetting};
 pub use validate::{
     FILE, METRICS_FORM, MetricsAddressError, Problem, check_metrics_address, contradictions, contradictions_now,
 };

@@ -10,7 +10,7 @@ use duplicates::Classes;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::MeterKey;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,10 @@ sections! {
         /// Method of timestamping (docs/reference/timestamps.md). auto: the timestamps of the kernel or the NIC with
         /// TPACKET, and poll with AF_XDP.
         timestamps: TimestampSetting = TimestampSetting::Auto, Start;
+        /// Format of the timestamps that an aggregation switch adds to the frames (docs/reference/timestamps.md): the
+        /// timestamp replaces that of the capture, and the bytes of the switch are removed from the frame. off leaves
+        /// the frames as they are.
+        switch_timestamps: SwitchTimestamps = SwitchTimestamps::Off, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
         /// Size of the ring of each queue. none means: for interfaces, 1 GiB for all queues of an interface together,

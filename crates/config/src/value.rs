@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
@@ -313,6 +313,19 @@ impl Setting for TimestampSetting {
     }
 }
 
+impl Setting for SwitchTimestamps {
+    const KIND: &'static str = "off, metawatch or arista-header";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let expected = "one of off, metawatch or arista-header";
+        given.text()?.parse().map_err(|_| ValueError::Type { given: given.clone(), expected })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
 /// The treatment of duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateMode {
@@ -474,6 +487,7 @@ mod tests {
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             TimestampSetting::read(&text("ptp")).expect_err("no method"),
+            <SwitchTimestamps as Setting>::read(&text("arista")).expect_err("no format"),
             DuplicateMode::read(&text("on")).expect_err("no mode"),
             DuplicateTable::read(&text("link")).expect_err("no table"),
             Classes::read(&text("routing,natt")).expect_err("no classes"),
@@ -491,6 +505,7 @@ mod tests {
             "100k",
             "tpacket",
             "adaptive",
+            "arista-header",
             "mark or drop",
             "proxying",
             "or none",

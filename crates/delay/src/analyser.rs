@@ -1,4 +1,4 @@
-//! Analyses the packets of one session.
+//! Analyses the packets of one session at the receiver: delays, order, loss, clock skew and bursts.
 
 use crate::bursts::Bursts;
 use crate::clocks::worse;
@@ -15,17 +15,17 @@ use std::time::Duration;
 pub struct Arrival {
     /// The number of the packet within its session.
     pub sequence: u64,
-    /// The train of the packet.
+    /// The number of the train of the packet.
     pub train: u32,
-    /// The burst of the packet within its train.
+    /// The number of the burst of the packet within its train.
     pub burst: u32,
     /// The number of the packet within its burst.
     pub index: u16,
     /// The number of packets of the burst; 1 for packets that are not sent in bursts.
     pub burst_size: u16,
-    /// The departure by the sender's clock.
+    /// The time of departure of the packet, by the sender's clock.
     pub departure: Timestamp,
-    /// The arrival by the receiver's clock.
+    /// The time of arrival of the packet, by the receiver's clock.
     pub arrival: Timestamp,
     /// The length of the frame in bytes, without FCS.
     pub bytes: u32,
@@ -34,18 +34,20 @@ pub struct Arrival {
 /// The position of a packet in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalKind {
-    /// The first copy of a packet whose number is the highest so far.
+    /// The first copy of a packet whose sequence number is higher than those of all packets before it.
     InOrder,
-    /// The first copy of a packet, after a packet with a higher number; with its reordering extent (RFC 4737 §4.2).
+    /// The first copy of a packet that arrives after a packet with a higher sequence number. The value is the
+    /// reordering extent (RFC 4737 §4.2).
     Reordered(u64),
-    /// A further copy of a packet.
+    /// A further copy of a packet that has already arrived.
     Duplicate,
-    /// A packet whose number is so far below the highest that it may be reordered or a duplicate.
+    /// A packet whose sequence number is at least [`crate::WINDOW`] below the highest. The analyser cannot decide
+    /// whether the packet is reordered or a duplicate.
     Undecided,
 }
 
 impl ArrivalKind {
-    /// The name in tables and files.
+    /// The name of the kind in output for users and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InOrder => "in-order",
@@ -56,14 +58,15 @@ impl ArrivalKind {
     }
 }
 
-/// The figures of one packet.
+/// The results for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketResult {
     /// The position of the packet in its session.
     pub kind: ArrivalKind,
     /// Arrival minus departure, in nanoseconds.
     pub delay: i64,
-    /// The delay minus that of the packet with the previous number, in nanoseconds, if that packet arrived before.
+    /// The delay of this packet minus the delay of the packet with the previous sequence number, in nanoseconds. `None`
+    /// if that packet has not arrived before this packet.
     pub variation: Option<i64>,
 }
 
@@ -81,12 +84,12 @@ pub struct Analyser {
     bursts: Bursts,
     departures: Range,
     arrivals: Range,
-    /// The departure to which the positions of the hull and of the sample refer.
+    /// The departure of the first packet that arrived. The hull and the sample store departures relative to it.
     origin: Option<Timestamp>,
 }
 
 impl Analyser {
-    /// An analysis of arrivals with times of this clock.
+    /// An analyser without packets. `receiver` describes the clock that makes the arrival times.
     pub fn new(receiver: ReceiverClock) -> Self {
         Self {
             receiver,
@@ -104,12 +107,18 @@ impl Analyser {
         }
     }
 
-    /// Adds an arrival; arrivals are added in their order. `error` is the error estimate of the sender's clock at this
-    /// departure.
+    /// Changes the description of the clock that makes the arrival times. The report uses the last description, so the
+    /// caller passes the worst state that the clock had.
+    pub const fn set_receiver(&mut self, receiver: ReceiverClock) {
+        self.receiver = receiver;
+    }
+
+    /// Adds a packet. The caller adds packets in order of arrival. `error` is the error estimate of the sender's clock
+    /// at the departure of the packet.
     pub fn add(&mut self, arrival: &Arrival, error: ErrorEstimate) -> PacketResult {
         self.sender = Some(self.sender.map_or(error, |before| worse(before, error)));
         let delay = difference(arrival.arrival, arrival.departure);
-        let kind = match self.order.add(arrival.sequence, arrival.arrival) {
+        let kind = match self.order.add(arrival.sequence, arrival.arrival, arrival.bytes) {
             Place::InOrder => ArrivalKind::InOrder,
             Place::Reordered(extent) => ArrivalKind::Reordered(extent),
             Place::Duplicate => return PacketResult { kind: ArrivalKind::Duplicate, delay, variation: None },
@@ -127,12 +136,13 @@ impl Analyser {
         PacketResult { kind, delay, variation: variations[0] }
     }
 
-    /// The results so far.
+    /// The results for all packets that were added so far.
     pub fn report(&self) -> Report {
         let resolution = self.departures.resolution() + self.arrivals.resolution();
         Report {
             sequence: self.order.counts(),
             reordering: self.order.reordering(),
+            reordering_detail: self.order.detail().clone(),
             delay: self.delay.clone(),
             variation: self.variation.clone(),
             clocks: ClockRelation::of(self.sender, self.receiver),
@@ -165,13 +175,13 @@ fn difference(later: Timestamp, earlier: Timestamp) -> i64 {
     i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The smallest and the largest of several times, and their resolution.
+/// The smallest and the largest of the added times, and the counts from which their resolution is computed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     range: Option<(Timestamp, Timestamp)>,
-    /// The number of times.
+    /// The number of times that were added.
     count: u64,
-    /// The number of times that are multiples of 10, 100 and 1000 nanoseconds.
+    /// The number of added times that are multiples of 10, of 100 and of 1000 nanoseconds.
     multiples: [u64; 3],
 }
 
@@ -189,9 +199,10 @@ impl Range {
         }
     }
 
-    /// The largest power of ten of nanoseconds, up to a microsecond, of which all times are multiples. Captures have a
-    /// resolution of a nanosecond or a microsecond; times that are multiples of more are round by plan. With fewer than
-    /// two times the resolution is a nanosecond, because one time says nothing.
+    /// The largest of 1, 10, 100 and 1000 nanoseconds of which all added times are multiples. Captures have a
+    /// resolution of a nanosecond or a microsecond. Times that are multiples of a larger unit come from a schedule with
+    /// round gaps, not from a coarser clock. With fewer than two times the resolution is a nanosecond, because a single
+    /// time can be a round number by chance.
     fn resolution(&self) -> Duration {
         let tens = self.multiples.iter().take_while(|count| self.count > 1 && **count == self.count).count();
         Duration::from_nanos(10u64.pow(tens as u32))

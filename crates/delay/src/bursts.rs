@@ -1,35 +1,40 @@
 //! The dispersion of bursts, and the bandwidth that it implies.
 //!
 //! The dispersion of a burst is the time from its first to its last arrival. If packets leave the sender faster than
-//! the slowest link of the path carries them, the dispersion is the time in which this link carried all packets but
-//! the first. So the bandwidth is the length of these packets divided by the dispersion (Dovrolis, Ramanathan and
-//! Moore: "What do packet dispersion techniques measure?", INFOCOM 2001). If the packets leave slower, or other
-//! traffic is between the packets, the result is the rate at which the packets were sent or received.
+//! the slowest link of the path carries them, the dispersion is the time in which this link carried all packets but the
+//! first. So the bandwidth of the slowest link is the length of these packets divided by the dispersion (Dovrolis,
+//! Ramanathan and Moore: "What do packet dispersion techniques measure?", INFOCOM 2001). If the packets leave the
+//! sender more slowly, the result is the rate of the sender. If packets of other traffic are between the packets of the
+//! burst, the result is the rate at which the burst arrived.
 //!
-//! Only complete bursts that arrive in order count, because a lost packet shortens the length but not the dispersion.
+//! The bandwidth is computed only from complete bursts that arrive in order, because a lost packet reduces the number
+//! of bytes of a burst, but not its dispersion.
 
 use crate::Arrival;
 use base::Distribution;
 use std::collections::VecDeque;
 
-/// The largest number of bursts of which packets may still arrive. The oldest burst is closed for a new burst.
+/// The largest number of open bursts, which are bursts of which packets may still arrive. If this number of bursts is
+/// open, the first packet of a further burst closes the oldest open burst.
 pub const OPEN_BURSTS: usize = 64;
 
-/// The bursts of a session.
+/// Counts, dispersions and bandwidths of the bursts of a session.
 #[derive(Clone, Debug, Default)]
 pub struct BurstReport {
     /// Bursts of which all packets arrived once and in order.
     pub complete: u64,
-    /// Bursts with lost or reordered packets.
+    /// Bursts with lost or reordered packets, from the lowest to the highest burst of which a packet arrived. A burst of
+    /// which no packet arrived counts if it lies between these bursts.
     pub incomplete: u64,
-    /// Complete bursts of several packets that arrived at one time according to the timestamps. Their bandwidth is
+    /// Complete bursts of several packets whose first and last packet have the same arrival time. Their bandwidth is
     /// unknown.
     pub undispersed: u64,
-    /// The time from the first to the last departure of complete bursts, in nanoseconds.
+    /// The times from the first to the last departure of each complete burst of several packets, in nanoseconds.
     pub departure_dispersion: Distribution,
-    /// The time from the first to the last arrival of complete bursts, in nanoseconds.
+    /// The times from the first to the last arrival of each complete burst of several packets, in nanoseconds.
     pub arrival_dispersion: Distribution,
-    /// The bandwidth of complete bursts in bits per second, of frames without FCS.
+    /// The bandwidths of complete bursts with a dispersion above 0, in bits per second, computed from frame lengths
+    /// without FCS.
     pub bandwidth: Distribution,
 }
 
@@ -39,28 +44,35 @@ struct Burst {
     burst: u32,
     size: u16,
     received: u16,
-    /// True if each packet had the index of its position.
+    /// True if the packets arrived with the indexes 0, 1, 2 and so on, in this order.
     is_in_order: bool,
-    /// The first departure and arrival, in nanoseconds.
+    /// Departure and arrival of the first packet of the burst that arrived, in nanoseconds since 1970.
     first: (u64, u64),
     last: (u64, u64),
-    /// The length of all packets but the first, in bytes.
+    /// The sum of the frame lengths of all packets except the first, in bytes.
     bytes: u64,
 }
 
-/// Collects arrivals by burst.
+/// Groups packets by their bursts, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Bursts {
     open: VecDeque<Burst>,
-    /// The number of the last burst that was closed; later packets of this or earlier bursts are ignored.
+    /// Train and burst number of the highest burst that was closed. Later packets of this burst, and of lower bursts
+    /// that are not open, are ignored.
     closed: Option<(u32, u32)>,
+    /// The lowest and the highest number of a burst, counted over all trains.
+    numbers: Option<(u64, u64)>,
     report: BurstReport,
 }
 
 impl Bursts {
-    /// Adds the first copy of a packet.
+    /// Adds a packet. The caller adds only the first copy of each packet.
     pub fn add(&mut self, arrival: &Arrival) {
         let name = (arrival.train, arrival.burst);
+        // All bursts of a session have one size, and the packets of a session are numbered without gaps.
+        let first = arrival.sequence.saturating_sub(u64::from(arrival.index));
+        let number = first / u64::from(arrival.burst_size.max(1));
+        self.numbers = Some(self.numbers.map_or((number, number), |(low, high)| (low.min(number), high.max(number))));
         let times = (arrival.departure.nanos(), arrival.arrival.nanos());
         if let Some(burst) = self.open.iter_mut().rev().find(|burst| (burst.train, burst.burst) == name) {
             burst.is_in_order &= arrival.index == burst.received && arrival.burst_size == burst.size;
@@ -91,7 +103,7 @@ impl Bursts {
         self.close_complete();
     }
 
-    /// Closes the oldest bursts as long as all their packets have arrived.
+    /// Closes the oldest open burst if all its packets have arrived, and repeats this for the next burst.
     fn close_complete(&mut self) {
         while self.open.front().is_some_and(|burst| burst.received >= burst.size) {
             self.close_oldest();
@@ -105,10 +117,13 @@ impl Bursts {
         }
     }
 
-    /// The bursts so far. Bursts of which packets are still missing count as incomplete.
+    /// The report on the bursts so far. Open bursts of which packets are still missing count as incomplete.
     pub fn report(&self) -> BurstReport {
         let mut report = self.report.clone();
         self.open.iter().for_each(|burst| report.count(burst));
+        // The bursts of which no packet arrived, or of which packets arrived only after a later burst was closed.
+        let all = self.numbers.map_or(0, |(low, high)| (high - low).saturating_add(1));
+        report.incomplete = report.incomplete.max(all.saturating_sub(report.complete));
         report
     }
 }
@@ -189,8 +204,23 @@ mod tests {
             (0..=OPEN_BURSTS as u32).for_each(|b| bursts.add(&arrival(b, index, u64::from(index) * 8000)));
         }
         let report = bursts.report();
-        assert_eq!((report.complete, report.incomplete), (OPEN_BURSTS as u64, 1), "late packets of a closed burst");
+        assert_eq!(
+            (report.complete, report.incomplete),
+            (OPEN_BURSTS as u64, 1),
+            "late packets do not complete a burst that was closed at the limit"
+        );
         assert!(bursts.open.len() <= OPEN_BURSTS);
+    }
+
+    #[test]
+    fn a_burst_that_was_lost_completely_or_came_too_late_is_incomplete() {
+        let mut bursts = Bursts::default();
+        for burst in [3, 4, 6, 5, 9] {
+            (0..5).for_each(|i| bursts.add(&arrival(burst, i, u64::from(i) * 8000)));
+        }
+        // Burst 5 came after burst 6 was closed, and bursts 7 and 8 were lost.
+        let report = bursts.report();
+        assert_eq!((report.complete, report.incomplete), (4, 3));
     }
 
     #[test]

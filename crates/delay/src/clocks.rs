@@ -1,4 +1,4 @@
-//! What is known about the offset between the clock of the sender and the clock of the receiver.
+//! The largest possible offset between the clock of the sender and the clock of the receiver.
 
 use base::ErrorEstimate;
 use std::time::Duration;
@@ -10,23 +10,24 @@ pub enum ReceiverClock {
     SameAsSender,
     /// A clock that is synchronised to UTC with this largest error.
     Synchronised(Duration),
-    /// A clock that is not synchronised, or of which nothing is known.
+    /// A clock that is not synchronised, or whose state is not known.
     Unknown,
 }
 
 /// The relation between the two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockRelation {
-    /// Both times are of one clock: the delay has no offset.
+    /// One clock made the departure times and the arrival times. The offset is 0.
     Same,
-    /// Both clocks are synchronised: the offset is at most the sum of their errors.
+    /// Both clocks are synchronised. The offset is at most the sum of their errors.
     Synchronised {
-        /// The error of the sender's clock.
+        /// The largest error of the sender's clock.
         sender: Duration,
-        /// The error of the receiver's clock.
+        /// The largest error of the receiver's clock.
         receiver: Duration,
     },
-    /// At least one clock is not synchronised: the offset is unknown, and only differences of delays have a meaning.
+    /// At least one clock is not synchronised. The offset is unknown, so only differences between delays are
+    /// meaningful.
     Unknown {
         /// True if the sender states that its clock is synchronised.
         is_sender_synchronised: bool,
@@ -36,7 +37,8 @@ pub enum ClockRelation {
 }
 
 impl ClockRelation {
-    /// The relation of these clocks. `sender` is the estimate in the packets; without packets it is `None`.
+    /// The relation between the sender's clock and the receiver's clock. `sender` is the error estimate from the
+    /// packets; `None` if no packet arrived.
     pub fn of(sender: Option<ErrorEstimate>, receiver: ReceiverClock) -> Self {
         let stated = sender.filter(|estimate| estimate.is_synchronised());
         match (stated, receiver) {
@@ -70,7 +72,8 @@ impl ClockRelation {
     }
 }
 
-/// The worse of two estimates: not synchronised before synchronised, then the larger error.
+/// The worse of two error estimates. The estimate of a clock that is not synchronised is worse than that of a
+/// synchronised clock. If both clocks have the same state, the estimate with the larger error is worse.
 pub fn worse(a: ErrorEstimate, b: ErrorEstimate) -> ErrorEstimate {
     let badness = |estimate: ErrorEstimate| (!estimate.is_synchronised(), estimate.error());
     if badness(b) > badness(a) { b } else { a }
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offset_is_unknown_unless_both_clocks_are_synchronised_or_one() {
+    fn the_offset_is_known_only_for_one_clock_or_two_synchronised_clocks() {
         let micros = Duration::from_micros;
         let (good, bad) = (ErrorEstimate::of(micros(1), true), ErrorEstimate::of(micros(1), false));
         let offset = |sender, receiver| ClockRelation::of(sender, receiver).offset_max();

@@ -1,6 +1,7 @@
 //! Layer 1: the analysis of packets that have a sequence number and a departure time, at the receiver.
 //!
-//! An [`Analyser`] gets one [`Arrival`] after the other, in order of arrival, and makes a [`Report`]:
+//! The caller adds one [`Arrival`] for each packet to an [`Analyser`], in order of arrival. The [`Report`] of the
+//! analyser has:
 //!
 //! * one-way delay (RFC 7679) as a distribution, with the error that the clocks of sender and receiver imply; if the
 //!   clocks are not synchronised, the offset of the delay is unknown;
@@ -10,14 +11,15 @@
 //!   Removal of Clock Skew from Network Delay Measurements", INFOCOM 1999);
 //! * the dispersion of bursts, and the bandwidth that this dispersion implies.
 //!
-//! The memory of an analyser is bounded: see [`WINDOW`], [`SAMPLE`], [`HULL_MAX`] and [`OPEN_BURSTS`]. The result does
-//! not depend on random numbers of the machine: the seed of the sample is constant.
+//! The memory of an analyser is bounded: see [`WINDOW`], [`SAMPLE`], [`HULL_MAX`] and [`OPEN_BURSTS`]. The random
+//! sample has a constant seed, so equal packets give equal reports.
 #![forbid(unsafe_code)]
 
 mod analyser;
 mod bursts;
 mod clocks;
 mod order;
+mod reordering_detail;
 mod report;
 mod sample;
 mod skew;
@@ -25,8 +27,9 @@ mod variation;
 
 pub use analyser::{Analyser, Arrival, ArrivalKind, PacketResult};
 pub use bursts::{BurstReport, OPEN_BURSTS};
-pub use clocks::{ClockRelation, ReceiverClock};
+pub use clocks::{ClockRelation, ReceiverClock, worse};
 pub use order::{DEGREE_MAX, Reordering, SequenceReport, WINDOW};
+pub use reordering_detail::{N_REORDERED, ReorderingDetail, RunReport};
 pub use report::{DriftFree, Report};
 pub use sample::SAMPLE;
 pub use skew::{HULL_MAX, Skew};

@@ -1,5 +1,6 @@
-//! A uniform sample of bounded size (Vitter 1985, algorithm R), for figures that need a second pass over the packets:
-//! the distribution of the delays after removal of the skew, which is known only at the end.
+//! A uniform random sample of bounded size (Vitter 1985, algorithm R). The distribution of the delays without skew
+//! needs a second pass over the packets, because the skew is known only after the last packet. The sample stores the
+//! points for this pass.
 
 use base::Prng;
 
@@ -23,7 +24,7 @@ impl Sample {
         Self { points: Vec::new(), offered: 0, prng: Prng::new(SEED) }
     }
 
-    /// Offers a point.
+    /// Adds a point. If the sample is full, the point replaces a random point of the sample, or is discarded.
     pub fn add(&mut self, departure: i64, delay: i64) {
         self.offered += 1;
         if self.points.len() < SAMPLE {
@@ -36,12 +37,12 @@ impl Sample {
         }
     }
 
-    /// The sampled points, in no order.
+    /// The sampled points, in no particular order.
     pub fn points(&self) -> &[(i64, i64)] {
         &self.points
     }
 
-    /// True if the sample has all points.
+    /// True if the sample contains all points that were added.
     pub const fn is_complete(&self) -> bool {
         self.offered <= SAMPLE as u64
     }

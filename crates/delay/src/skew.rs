@@ -1,29 +1,32 @@
 //! The skew of the receiver's clock against the sender's clock, by the lower convex hull (Moon, Skelly and Towsley,
 //! INFOCOM 1999).
 //!
-//! No packet travels faster than the path permits, so the smallest delays lie on a line whose slope is the skew. The
+//! No packet travels faster than the path permits, so the smallest delays are near a line whose slope is the skew. The
 //! estimate is the line that is below all points (departure, delay) and whose sum of vertical distances to the points
-//! is the smallest. This line contains the edge of the lower convex hull above the mean departure.
+//! is the smallest. This line contains the edge of the lower convex hull whose two ends are before and after the mean
+//! departure.
 //!
-//! The hull is computed with integers, so the result does not depend on rounding. The hull has few vertices: noise
-//! adds a number of the order of the logarithm of the number of points. Should the limit of vertices be reached, every
-//! second vertex is removed. The line is then still below the remaining vertices, but may be above some of the points.
+//! The hull is computed with integers, so the result does not depend on rounding. The hull has few vertices: for random
+//! delays, their number grows with the logarithm of the number of points. If there are more than [`HULL_MAX`] vertices,
+//! every second vertex is removed. The line is then still below the remaining vertices, but may be above some of the
+//! points.
 
 /// The largest number of vertices of the hull.
 pub const HULL_MAX: usize = 4096;
 
-/// The largest magnitude of a coordinate: 36 years in nanoseconds. Larger values are lowered to this value, so that the
-/// products of two differences fit 128 bits.
+/// The largest magnitude of a departure or a delay: 36 years in nanoseconds. Larger magnitudes are reduced to this
+/// value, so that the product of two differences of coordinates fits into 128 bits.
 const COORDINATE_MAX: i64 = 1 << 60;
 
-/// A line that gives the smallest delay at each departure.
+/// The line below all points (departure, delay): the smallest delay as a linear function of the departure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Skew {
     /// Nanoseconds per nanosecond by which the receiver's clock is faster than the sender's clock.
     pub slope: f64,
-    /// A departure, in nanoseconds after the first departure.
+    /// The departure of a point of the line, relative to the departure of the first packet that arrived, in
+    /// nanoseconds.
     pub departure: i64,
-    /// The smallest delay at this departure, in nanoseconds.
+    /// The delay of the same point of the line, in nanoseconds.
     pub delay: i64,
     /// The time between the departures of the two packets that determine the line, in nanoseconds.
     pub base: i64,
@@ -35,7 +38,7 @@ impl Skew {
         self.slope * 1e6
     }
 
-    /// The delay of a packet above the line, in nanoseconds.
+    /// The delay of a packet minus the delay of the line at the departure of the packet, in nanoseconds.
     pub fn above(&self, departure: i64, delay: i64) -> i64 {
         let since = departure.saturating_sub(self.departure) as f64;
         delay.saturating_sub(self.delay).saturating_sub((self.slope * since).round() as i64)
@@ -45,7 +48,7 @@ impl Skew {
 /// The lower convex hull of points (departure, delay).
 #[derive(Clone, Debug, Default)]
 pub struct Hull {
-    /// The vertices, in order of their departures. No two have the same departure.
+    /// The vertices, in order of their departures. No two vertices have the same departure.
     vertices: Vec<(i64, i64)>,
     departures: i128,
     points: u64,
@@ -95,12 +98,12 @@ impl Hull {
         });
     }
 
-    /// True if vertices were removed because there were too many.
+    /// True if vertices were removed because their number exceeded [`HULL_MAX`].
     pub const fn is_thinned(&self) -> bool {
         self.is_thinned
     }
 
-    /// The line; `None` unless two packets have different departures.
+    /// The line below all points; `None` unless two packets have different departures.
     pub fn skew(&self) -> Option<Skew> {
         if self.vertices.len() < 2 {
             return None;
@@ -126,7 +129,8 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// The largest value at the mean departure of all lines through two points that are not above any point.
+    /// The expected result: of all lines through two points that are not above any point, the largest value at the mean
+    /// departure.
     fn by_definition(points: &[(i64, i64)]) -> f64 {
         let mean = points.iter().map(|p| p.0 as f64).sum::<f64>() / points.len() as f64;
         let mut best = f64::NEG_INFINITY;

@@ -1,20 +1,23 @@
 //! Delay variation between packets with consecutive sequence numbers (RFC 3393 §1.3; the selection function takes
 //! packets `i - 1` and `i`).
 //!
-//! The delays of the last sequence numbers are stored, so the packets may arrive in any order within the window.
+//! The delays of the last packets are stored by sequence number, so the two packets of a pair may arrive in either
+//! order.
 
 use crate::order::WINDOW;
 
-/// The delays of the last packets, by sequence number.
+/// The delays of the last packets, stored by sequence number.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
-    /// For each remainder modulo the window, the last sequence number with its delay.
+    /// The index is the sequence number modulo [`WINDOW`]. The value is the last sequence number with this index that
+    /// arrived, and the delay of its packet.
     slots: Vec<Option<(u64, i64)>>,
 }
 
 impl Delays {
-    /// Adds the first copy of a packet. Returns the variation from its predecessor to the packet, and from the packet
-    /// to its successor, as far as these packets have arrived.
+    /// Adds the first copy of a packet. Returns two variations: the delay of this packet minus that of the packet with
+    /// the previous sequence number, and the delay of the packet with the next sequence number minus that of this
+    /// packet. A variation is `None` if the other packet has not arrived.
     pub fn add(&mut self, sequence: u64, delay: i64) -> [Option<i64>; 2] {
         if self.slots.is_empty() {
             self.slots = vec![None; WINDOW as usize];

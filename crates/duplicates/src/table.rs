@@ -28,7 +28,7 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { tags: [0; WAYS], numbers: [0; WAYS] };
 
-/// What the region contains.
+/// The contents of the compared region of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An IPv4 packet.

@@ -196,6 +196,11 @@ impl Asm {
         self.push(class::JMP | part::CALL, Reg::R0, 0, 0, helper as i32);
     }
 
+    /// Calls a function of the kernel (kfunc) by its id in the BTF of the kernel ([`crate::btf::function_id`]).
+    pub fn call_kernel_function(&mut self, id: u32) {
+        self.push(class::JMP | part::CALL, Reg::R0, part::PSEUDO_KERNEL_FUNCTION, 0, id as i32);
+    }
+
     /// Ends the program; the value of r0 is returned.
     pub fn exit(&mut self) {
         self.push(class::JMP | part::EXIT, Reg::R0, 0, 0, 0);
@@ -313,7 +318,7 @@ mod tests {
     #[test]
     fn encodings_match_rfc_9669() {
         type Case = (fn(&mut Asm), [u8; 8]);
-        let cases: [Case; 12] = [
+        let cases: [Case; 13] = [
             (|a| a.mov(R::R0, 1), [0xb7, 0x00, 0, 0, 1, 0, 0, 0]),
             (|a| a.mov_reg(R::R6, R::R1), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]),
             (|a| a.alu(Alu::Add, R::R2, -4), [0x07, 0x02, 0, 0, 0xfc, 0xff, 0xff, 0xff]),
@@ -325,6 +330,7 @@ mod tests {
             (|a| a.store_imm(Size::Dw, R::R10, -8, 7), [0x7a, 0x0a, 0xf8, 0xff, 7, 0, 0, 0]),
             (|a| a.atomic_add(Size::Dw, R::R0, 8, R::R1), [0xdb, 0x10, 8, 0, 0, 0, 0, 0]),
             (|a| a.call(Helper::RedirectMap), [0x85, 0x00, 0, 0, 51, 0, 0, 0]),
+            (|a| a.call_kernel_function(0x0102_0304), [0x85, 0x20, 0, 0, 4, 3, 2, 1]),
             (Asm::exit, [0x95, 0x00, 0, 0, 0, 0, 0, 0]),
         ];
         for (write, bytes) in cases {

@@ -56,6 +56,9 @@ fn line(f: &mut fmt::Formatter<'_>, at: usize, i: Insn) -> fmt::Result {
         class::STX if i.code() & 0xe0 == part::ATOMIC && imm == part::FETCH => {
             write!(f, "r{src} = fetch_add(*({} *)(r{dst} {off:+}), r{src})", size_name(i))
         }
+        class::JMP if operation == part::CALL && src == part::PSEUDO_KERNEL_FUNCTION => {
+            write!(f, "call kernel_function#{imm}")
+        }
         class::JMP if operation == part::CALL => write!(f, "call {imm}"),
         class::JMP if operation == part::EXIT => write!(f, "exit"),
         class::JMP if operation == part::ALWAYS => write!(f, "goto {}", target(at, off)),
@@ -148,13 +151,14 @@ mod tests {
         a.atomic_fetch_add(Size::Dw, Reg::R2, 8, Reg::R1);
         a.jump(end);
         a.call(Helper::MapLookupElem);
+        a.call_kernel_function(9);
         a.place(end);
         a.exit();
         let listing = format!("{:?}", a.finish().unwrap());
         let expected = "0: r2 = *(u32 *)(r1 +16)\n1: *(u16 *)(r10 -4) = r2\n2: *(u8 *)(r10 -8) = 7\n\
             3: lock *(u64 *)(r0 +8) += r1\n4: r3 s>>= 5\n5: w3 %= w4\n6: r3 = be16 r3\n7: r1 = 0x10000000000 ll\n\
-            9: if r1 s<= r2 goto 17\n10: r1 = map[3]\n12: r2 = value[4]\n14: r1 = fetch_add(*(u64 *)(r2 +8), r1)\n\
-            15: goto 17\n16: call 1\n17: exit\n";
+            9: if r1 s<= r2 goto 18\n10: r1 = map[3]\n12: r2 = value[4]\n14: r1 = fetch_add(*(u64 *)(r2 +8), r1)\n\
+            15: goto 18\n16: call 1\n17: call kernel_function#9\n18: exit\n";
         assert_eq!(listing, expected);
     }
 }

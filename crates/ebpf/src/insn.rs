@@ -169,6 +169,8 @@ pub(crate) mod part {
     /// In the `src` field of a 64-bit load: like `PSEUDO_MAP_SLOT`, but the load yields the address of the map's first
     /// value plus the upper immediate.
     pub const PSEUDO_MAP_SLOT_VALUE: u8 = 6;
+    /// In the `src` field of a call: the immediate is the BTF id of a kernel function.
+    pub const PSEUDO_KERNEL_FUNCTION: u8 = 2;
     /// In the immediate of an atomic access: the instruction also returns the value from before the operation.
     pub const FETCH: i32 = 1;
 }

@@ -5,7 +5,7 @@ use capture::FoundFrames;
 use ring::Annotations;
 use std::time::Duration;
 use sys::clock::Clock;
-use timestamping::{Batch, BatchMethod, LinkRate, Stamper};
+use timestamping::{Batch, BatchMethod, ErrorEstimate, LinkRate, Stamper};
 
 /// The timestamps of the present batch, and the method that computes those of the next batch.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct BatchClock {
     unanswered: Option<Timestamp>,
     stamps: Vec<Timestamp>,
     next: usize,
+    /// The estimate for all packets since the last call of [`BatchClock::take_deviation`].
+    unreported: ErrorEstimate,
     /// The annotations of the packets of the batch.
     batch: Annotations,
     /// The annotations of the packet whose timestamp was returned last.
@@ -30,6 +32,7 @@ impl BatchClock {
             unanswered: None,
             stamps: Vec::new(),
             next: 0,
+            unreported: ErrorEstimate::default(),
             batch: poll,
             current: poll,
         }
@@ -87,10 +90,18 @@ impl BatchClock {
         self.stamps.clear();
     }
 
-    /// The estimated standard deviation of the timestamps since the last call of this function; `None` if there were
-    /// none.
-    pub fn take_deviation(&mut self) -> Option<Duration> {
+    /// The estimate for the packets since the last call of this function.
+    #[inline]
+    pub fn take_estimate(&mut self) -> ErrorEstimate {
         let estimate = self.stamper.take_estimate();
+        self.unreported.add(&estimate);
+        estimate
+    }
+
+    /// The estimated standard deviation of the timestamps that [`BatchClock::take_estimate`] returned since the last
+    /// call of this function; `None` if there were none.
+    pub fn take_deviation(&mut self) -> Option<Duration> {
+        let estimate = std::mem::take(&mut self.unreported);
         (estimate.packets() > 0).then(|| estimate.standard_deviation())
     }
 

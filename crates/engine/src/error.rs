@@ -33,6 +33,8 @@ pub enum EngineError {
     Socket(PathBuf, io::Error),
     /// The store cannot be written.
     Store(PathBuf, io::Error),
+    /// A file of the store has the name of a year, month, day or hour directory but is not a directory.
+    NotDirectory(PathBuf),
     /// The packet files do not fit on the volume.
     Segment(SegmentError),
     /// The recorder cannot join the ring.
@@ -73,6 +75,13 @@ impl fmt::Display for EngineError {
                  --store",
                 dir.display(),
                 sys::advice::cause(e)
+            ),
+            Self::NotDirectory(path) => write!(
+                f,
+                "{}: packet files cannot be written below this path: it is a symbolic link or a file, and the recorder \
+                 follows no link inside a store; make it a directory (to keep its files on another volume: mount \
+                 --bind), or name another --store",
+                path.display()
             ),
             Self::Segment(e) => e.fmt(f),
             Self::RecorderJoin(e) => write!(f, "the recorder cannot join the ring: {e}"),

@@ -7,7 +7,7 @@ use crate::report::{ClockReport, Counts, ListenerReport, QueueReport, Report};
 use crate::retention_report::RetentionHandle;
 use crate::worker_links::WorkerStatus;
 use base::units::show_count;
-use base::{Cause, Tally};
+use base::{Cause, Tally, TimestampMethod};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
 use group_services::{Groups, is_reported_at};
@@ -139,7 +139,12 @@ impl Observer {
                     missed,
                 });
             }
-            warnings.extend(status.warnings.iter().cloned());
+            for warning in &status.warnings {
+                // All queues report a step of the system clock; the warning is shown once.
+                if !warnings.contains(warning) {
+                    warnings.push(warning.clone());
+                }
+            }
             if let Some(recording) = &q.recording {
                 warnings.extend(recording.warnings());
             }
@@ -164,6 +169,12 @@ impl Observer {
                     0
                 },
                 timestamp_method: status.timestamp_method.to_owned(),
+                timestamp_methods: TimestampMethod::ALL
+                    .into_iter()
+                    .map(|method| (method.name(), status.timestamp_methods[method as usize]))
+                    .filter(|(_, packets)| *packets > 0)
+                    .collect(),
+                nic_clock: status.nic_clock.map(Into::into),
                 timestamp_deviation_nanos: status.timestamp_deviation.as_nanos() as u64,
                 duplicates: status.duplicates.clone(),
                 recorder,

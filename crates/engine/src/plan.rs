@@ -9,7 +9,7 @@ use interface_program::ProgramPlan;
 use meter::MeterPlan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 
 /// The source of the packets.
 #[derive(Clone, Debug)]
@@ -220,6 +220,8 @@ pub struct Plan {
     pub spin: bool,
     /// The method of timestamping.
     pub timestamps: TimestampSetting,
+    /// The format of the timestamps that a switch adds to the frames.
+    pub switch_timestamps: SwitchTimestamps,
     /// The options for recording packets; `None` to record none.
     pub store: Option<StorePlan>,
     /// The options of flow records and series rows; `None` to make none.
@@ -252,6 +254,7 @@ impl Plan {
             cpus: Vec::new(),
             spin: false,
             timestamps: TimestampSetting::Auto,
+            switch_timestamps: SwitchTimestamps::Off,
             store: None,
             meter: None,
             socket: None,

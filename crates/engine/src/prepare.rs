@@ -160,6 +160,7 @@ impl Capture {
                 cpus,
                 spin: plan.spin,
                 timestamps: plan.timestamps,
+                switch_timestamps: plan.switch_timestamps,
                 packets: plan.packets,
                 duration: plan.duration,
                 more: more.clone(),
@@ -276,12 +277,13 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan with the options of the plan of the capture: the TPACKET socket requests the timestamps, and
-/// if a program will run on the interface, the AF_XDP socket gets metadata space before each packet.
+/// Returns the source plan with the options of the plan of the capture: the source requests the timestamps, and if a
+/// program will run on the interface, the AF_XDP socket gets metadata space before each packet.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {
         interface.afxdp.programmed = plan.program.is_some();
+        interface.afxdp.timestamps = timestamp_choice::of_afxdp(plan.timestamps);
         interface.tpacket.timestamps = timestamp_choice::of_tpacket(plan.timestamps);
     }
     source

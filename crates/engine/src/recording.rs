@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::offered_page::OfferedPage;
-use store::{Claim, Claimant, Device, DiskDevice, names};
+use store::{Claim, Claimant, Device, DiskDevice, catalogue, names};
 use sys::clock::Clock;
 use sys::nofollow::{self, OpenOptions};
 
@@ -357,14 +357,19 @@ impl WriterMessages {
 /// Claims the interface's directory of the store for this process, before any file is written.
 ///
 /// # Errors
-/// The store is not writable, or another recorder has claimed the directory; the error names that recorder.
+/// The store is not writable, a file or a symbolic link has the name of one of its directories, or another recorder has
+/// claimed the directory of the interface; the error names that recorder.
 pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineError> {
     check(store)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let socket = plan.socket.as_ref().map(|s| std::path::absolute(&s.path).unwrap_or_else(|_| s.path.clone()));
     let claimant = Claimant::this(Timestamp::ZERO.after(since), socket, plan.cpus.clone());
     let directory = names::interface_directory(store, label);
-    Ok(Claim::take(&directory, &claimant)?)
+    let claim = Claim::take(&directory, &claimant)?;
+    match catalogue::not_a_directory(&directory).map_err(|e| EngineError::Store(directory, e))? {
+        Some(path) => Err(EngineError::NotDirectory(path)),
+        None => Ok(claim),
+    }
 }
 
 /// Checks that the store is writable, before packets are captured.

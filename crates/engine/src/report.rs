@@ -9,6 +9,7 @@ use meter::MeterReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use store::device::Space;
+use timestamping::NicClockState;
 
 /// The tally of the packets of a queue, an interface or a second, with named fields for JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -112,6 +113,26 @@ impl ClockReport {
     }
 }
 
+/// The relation of the NIC's clock to the system clock, for JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NicClockReport {
+    /// System time less NIC time in nanoseconds.
+    pub offset_nanos: i64,
+    /// The rate of the system clock relative to that of the NIC's clock, less 1, in parts per billion.
+    pub skew_ppb: i64,
+    /// Estimated error of converted timestamps in nanoseconds, without the error of the system clock.
+    pub error_nanos: u64,
+    /// Number of steps of one of the clocks.
+    pub steps: u64,
+}
+
+impl From<NicClockState> for NicClockReport {
+    fn from(state: NicClockState) -> Self {
+        let NicClockState { offset_nanos, skew_ppb, error, steps } = state;
+        Self { offset_nanos, skew_ppb, error_nanos: error.as_nanos() as u64, steps }
+    }
+}
+
 /// The report of one queue, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueReport {
@@ -132,6 +153,12 @@ pub struct QueueReport {
     pub clock_error_nanos: u64,
     /// Method of timestamping: poll, batch, udts, wdts, adaptive, kernel, hardware, file or schedule.
     pub timestamp_method: String,
+    /// Number of packets by the method that made their timestamp; methods of no packet are omitted. Packets that were
+    /// filtered or removed later are included.
+    pub timestamp_methods: BTreeMap<&'static str, u64>,
+    /// The relation of the NIC's clock to the system clock, if timestamps of the NIC are converted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_clock: Option<NicClockReport>,
     /// Estimated standard deviation in nanoseconds of the timestamps that the engine distributes to the packets of a
     /// batch; 0 with other methods.
     pub timestamp_deviation_nanos: u64,

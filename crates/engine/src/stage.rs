@@ -3,8 +3,9 @@
 
 use crate::batch_clock::BatchClock;
 use crate::duplicates::{Detected, QueueDuplicates};
+use crate::switch_stamps::SwitchStamps;
 use crate::worker_links::{PAUSE, WorkerLinks};
-use base::Timestamp;
+use base::{Timestamp, TimestampMethod};
 use capture::{FoundFrames, Frame, FrameSink};
 use filter::Filter;
 use interface_program::{IncomingPacket, ProgramSequence};
@@ -35,8 +36,12 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// The annotations of packets whose timestamps the source made, or the engine with a clock reading for each packet.
+    /// The annotations of packets whose timestamps the source made, unless the source names another method.
     pub annotations: Annotations,
+    /// The timestamps that a switch added to the frames, if they are to be read.
+    pub switch_stamps: Option<&'a mut SwitchStamps>,
+    /// The number of packets by the method of their timestamp.
+    pub methods: &'a mut [u64; TimestampMethod::COUNT],
     /// The timestamps of packets if the engine reads its clock once for each batch.
     pub batch_clock: Option<&'a mut BatchClock>,
     /// True if the source is an interface, which cannot wait for space in the ring. Then a timestamp that is earlier
@@ -95,14 +100,37 @@ impl Stage<'_> {
     /// Processes one frame.
     #[inline]
     fn process(&mut self, frame: &Frame<'_>) {
-        let mut flags = 0;
-        let mut ts = match frame.stamp {
-            Some(stamp) => stamp,
-            None => match self.batch_clock.as_mut().and_then(|batch| batch.next()) {
-                Some(stamp) => stamp,
-                None => self.clock.now(),
+        let (ts, annotations) = match (frame.stamp, &mut self.batch_clock) {
+            (Some(stamp), _) => match frame.stamp_method {
+                None => (stamp, self.annotations),
+                Some(method) => (stamp, self.annotations.with_timestamp_method(method)),
             },
+            (None, Some(batch)) => {
+                let stamp = batch.next();
+                (stamp.unwrap_or_else(|| self.clock.now()), batch.annotations())
+            }
+            (None, None) => (self.clock.now(), Annotations::new(TimestampMethod::Poll, None)),
         };
+        match self.switch_stamps.take() {
+            None => self.take_stamped(frame, ts, annotations),
+            Some(stamps) => {
+                match stamps.read(frame, self.link_type, ts) {
+                    None => self.take_stamped(frame, ts, annotations),
+                    Some((frame, time)) => {
+                        let annotations = annotations.with_timestamp_method(TimestampMethod::Trailer);
+                        self.take_stamped(&frame, time, annotations);
+                    }
+                }
+                self.switch_stamps = Some(stamps);
+            }
+        }
+    }
+
+    /// Processes a frame from its timestamp on.
+    #[inline]
+    fn take_stamped(&mut self, frame: &Frame<'_>, mut ts: Timestamp, annotations: Annotations) {
+        let mut flags = 0;
+        self.methods[annotations.timestamp_method() as usize] += 1;
         if ts > TIMESTAMP_MAX {
             ts = TIMESTAMP_MAX;
             flags |= flag::CLAMPED;
@@ -113,14 +141,15 @@ impl Stage<'_> {
         }
         self.last = ts;
         self.taken += 1;
+        let stamped = Stamped { ts, annotations, flags };
         match frame.vlan {
-            None => self.parse(frame, frame.bytes, frame.wire_len, ts, flags, None),
-            Some(tag) => self.take_tagged(frame, tag, ts, flags),
+            None => self.parse(frame, frame.bytes, frame.wire_len, stamped, None),
+            Some(tag) => self.take_tagged(frame, tag, stamped),
         }
     }
 
     #[cold]
-    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
+    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, stamped: Stamped) {
         let mut tag_bytes = [0; 4];
         tag_bytes[..2].copy_from_slice(&tag.tpid.to_be_bytes());
         tag_bytes[2..].copy_from_slice(&tag.tci.to_be_bytes());
@@ -130,28 +159,15 @@ impl Stage<'_> {
         head[..split].copy_from_slice(&frame.bytes[..split]);
         head[split..split + 4].copy_from_slice(&tag_bytes);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.parse(
-            frame,
-            &head[..len],
-            frame.wire_len.saturating_add(4),
-            ts,
-            flags | flag::VLAN_RESTORED,
-            Some(tag_bytes),
-        );
+        let stamped = Stamped { flags: stamped.flags | flag::VLAN_RESTORED, ..stamped };
+        self.parse(frame, &head[..len], frame.wire_len.saturating_add(4), stamped, Some(tag_bytes));
     }
 
     /// Processes a frame from the header parser on. `head` contains the first bytes of the frame, with the restored
     /// VLAN tag, as they will be stored; `wire_len` is the wire length that will be stored.
     #[inline]
-    fn parse(
-        &mut self,
-        frame: &Frame<'_>,
-        head: &[u8],
-        wire_len: u32,
-        ts: Timestamp,
-        mut flags: u8,
-        vlan: Option<[u8; 4]>,
-    ) {
+    fn parse(&mut self, frame: &Frame<'_>, head: &[u8], wire_len: u32, stamped: Stamped, vlan: Option<[u8; 4]>) {
+        let Stamped { ts, mut annotations, mut flags } = stamped;
         let mut from_program = None;
         if let Some(program) = &mut self.program {
             let bytes = &whole_frame(frame, head, vlan);
@@ -169,7 +185,6 @@ impl Stage<'_> {
             self.producer.filtered(ts, 1);
             return;
         }
-        let mut annotations = self.batch_clock.as_ref().map_or(self.annotations, |batch| batch.annotations());
         if let Some(duplicates) = &mut self.duplicates {
             let data = whole_frame(frame, head, vlan);
             match duplicates.detect(&compared(&data, wire_len, ts, self.link_type)) {
@@ -252,6 +267,14 @@ impl Stage<'_> {
             }
         }
     }
+}
+
+/// The timestamp of a packet, its annotations, and the flags of its descriptor.
+#[derive(Clone, Copy)]
+struct Stamped {
+    ts: Timestamp,
+    annotations: Annotations,
+    flags: u8,
 }
 
 /// The bytes of a frame with its restored VLAN tag. `head` contains the complete frame with the tag, unless the frame

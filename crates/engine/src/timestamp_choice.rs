@@ -1,5 +1,6 @@
 //! The choice of the method of timestamping for a source.
 
+use capture::afxdp::XdpTimestamps;
 use capture::tpacket::TpacketTimestamps;
 use capture::{SourceError, SourceInfo, TimestampSource};
 use timestamping::{BatchMethod, TimestampSetting};
@@ -21,9 +22,11 @@ pub fn batch_method(setting: TimestampSetting, info: &SourceInfo) -> Result<Opti
         | (TimestampSource::Kernel, S::Kernel)
         | (TimestampSource::Hardware, S::Hardware)
         | (TimestampSource::File | TimestampSource::Simulated, S::Auto) => return Ok(None),
+        // The engine thread warns of the reason when it starts.
+        (TimestampSource::Engine, S::Kernel | S::Hardware) if info.timestamp_fallback.is_some() => return Ok(None),
         (TimestampSource::Engine, S::Kernel | S::Hardware) => format!(
-            "timestamps = {setting} is not available: AF_XDP and the simulation deliver frames without timestamps; use \
-             poll or adaptive, or capture with TPACKET (source = tpacket)"
+            "timestamps = {setting} is not available: the simulation delivers frames without timestamps; use poll or \
+             adaptive"
         ),
         (TimestampSource::Kernel, S::Hardware) => {
             "timestamps = hardware is not available: the NIC is not set to timestamp all received frames; use kernel"
@@ -46,6 +49,15 @@ pub fn batch_method(setting: TimestampSetting, info: &SourceInfo) -> Result<Opti
     Err(SourceError::Unsupported { name: info.name.clone(), reason })
 }
 
+/// The timestamps that the XDP program of an AF_XDP source writes.
+pub fn of_afxdp(setting: TimestampSetting) -> XdpTimestamps {
+    match setting {
+        TimestampSetting::Kernel => XdpTimestamps::Kernel,
+        TimestampSetting::Hardware => XdpTimestamps::Hardware,
+        _ => XdpTimestamps::None,
+    }
+}
+
 /// The timestamps that a TPACKET source requests from the kernel.
 pub fn of_tpacket(setting: TimestampSetting) -> TpacketTimestamps {
     match setting {
@@ -66,6 +78,8 @@ mod tests {
             description: String::new(),
             link_type: 1,
             timestamp_source,
+            timestamp_fallback: None,
+            timestamp_warning: None,
             link_mbps: None,
             counted_from: "",
         }
@@ -74,8 +88,8 @@ mod tests {
     #[test]
     fn a_method_that_the_source_does_not_have_is_refused_with_an_alternative() {
         for (source, setting, alternative) in [
-            (TimestampSource::Engine, TimestampSetting::Kernel, "tpacket"),
-            (TimestampSource::Engine, TimestampSetting::Hardware, "tpacket"),
+            (TimestampSource::Engine, TimestampSetting::Kernel, "adaptive"),
+            (TimestampSource::Engine, TimestampSetting::Hardware, "adaptive"),
             (TimestampSource::Kernel, TimestampSetting::Hardware, "use kernel"),
             (TimestampSource::Kernel, TimestampSetting::Adaptive, "af-xdp"),
             (TimestampSource::File, TimestampSetting::Poll, "use auto"),
@@ -84,6 +98,13 @@ mod tests {
             let error = batch_method(setting, &info(source)).expect_err("refused").to_string();
             assert!(error.starts_with("eth1: timestamps = ") && error.contains(alternative), "{error}");
         }
+    }
+
+    #[test]
+    fn a_source_that_names_the_reason_for_missing_timestamps_is_not_refused() {
+        let fallback = Some("the driver has none".to_owned());
+        let info = SourceInfo { timestamp_fallback: fallback, ..info(TimestampSource::Engine) };
+        assert_eq!(batch_method(TimestampSetting::Hardware, &info).expect("the engine timestamps"), None);
     }
 
     #[test]

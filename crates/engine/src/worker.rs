@@ -9,9 +9,11 @@ use crate::batch_clock::BatchClock;
 use crate::duplicates::QueueDuplicates;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
+use crate::switch_stamps::SwitchStamps;
 use crate::timestamp_choice::batch_method;
+use crate::timestamp_warnings::{self, STEP_WARNINGS_MAX, clock_step};
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
-use base::{Cause, Note, Timestamp};
+use base::{Cause, ClockState, Note, Timestamp, TimestampMethod};
 use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
@@ -24,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 use wire::FlowHasher;
 
 /// The largest number of frames read from a source between two publications.
@@ -72,6 +74,8 @@ pub struct Settings {
     pub spin: bool,
     /// The method of timestamping.
     pub timestamps: TimestampSetting,
+    /// The format of the timestamps that a switch adds to the frames.
+    pub switch_timestamps: SwitchTimestamps,
     /// The capture stops after this number of stored packets.
     pub packets: Option<u64>,
     /// The capture stops after this time.
@@ -105,6 +109,12 @@ pub struct Worker {
     frames: u64,
     /// Timestamp of the previous frame.
     last: Timestamp,
+    /// The timestamps that a switch added to the frames, if they are to be read.
+    switch_stamps: Option<SwitchStamps>,
+    /// The number of packets by the method of their timestamp, over all sources that this thread has had.
+    methods: [u64; TimestampMethod::COUNT],
+    /// True if it was reported that the source had no timestamp for some packets.
+    missing_stamps_reported: bool,
     steps: u64,
     report_due: Instant,
     /// True if the packet limit ended the capture. Then frames may remain in the source that are not counted in any
@@ -127,6 +137,7 @@ impl Worker {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         let batch_clock = batch_clock(settings.timestamps, &info);
+        let switch_stamps = SwitchStamps::new(settings.switch_timestamps);
         Self {
             source: Some(source),
             producer,
@@ -141,6 +152,9 @@ impl Worker {
             undecided: 0,
             frames: 0,
             last: Timestamp::ZERO,
+            switch_stamps,
+            methods: [0; TimestampMethod::COUNT],
+            missing_stamps_reported: false,
             steps: 0,
             report_due: Instant::now(),
             ended_by_packet_limit: false,
@@ -163,6 +177,8 @@ impl Worker {
         // only delayed. Without the privilege to raise it (CAP_SYS_NICE), the thread keeps the normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
+        self.warn_of_timestamps();
+        self.read_clock_state();
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
@@ -247,6 +263,8 @@ impl Worker {
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
             annotations: Annotations::new(self.info.timestamp_source.method(), None),
+            switch_stamps: self.switch_stamps.as_mut(),
+            methods: &mut self.methods,
             batch_clock: self.batch_clock.as_mut(),
             live: self.info.timestamp_source.is_live(),
             last: self.last,
@@ -260,12 +278,15 @@ impl Worker {
             program.send();
         }
         let polled = polled?;
+        let lag = self.switch_stamps.as_ref().map(SwitchStamps::lag);
         match (self.info.timestamp_source, polled) {
-            (TimestampSource::Engine, _) => match &mut self.batch_clock {
+            (TimestampSource::Engine, _) if lag.is_none() => match &mut self.batch_clock {
                 None => self.producer.tick(self.clock.now()),
                 // The next packets can have earlier timestamps than the present time.
                 Some(batch) => {
                     batch.end_poll();
+                    let estimate = batch.take_estimate();
+                    self.producer.timestamp_variance(estimate.packets(), estimate.variance_sum());
                     if let Some(earliest) = batch.earliest_next() {
                         self.producer.tick(earliest);
                     }
@@ -274,8 +295,9 @@ impl Worker {
             // A frame with a timestamp of the kernel or NIC arrives up to `ARRIVAL_DELAY_MAX` after its timestamp.
             // While frames arrive, their timestamps advance the packet time. While no frame arrives, the packet time is
             // the present time less this delay, so that no frame arrives for a second (or file) that is already closed.
-            (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
-                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
+            // The clock of a switch may be behind.
+            (TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
+                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX + lag.unwrap_or_default()));
             }
             _ => {}
         }
@@ -288,7 +310,8 @@ impl Worker {
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
-            && self.info.timestamp_source == TimestampSource::Engine
+            && (self.info.timestamp_source == TimestampSource::Engine
+                || matches!(self.source, Some(AnySource::AfXdp(_))))
             && !self.settings.spin
         {
             std::thread::sleep(IDLE_AFTER);
@@ -359,17 +382,37 @@ impl Worker {
     /// immediately, even if it is earlier. If timestamps could not decrease, all timestamps after a step back would be
     /// equal until the old time is reached again.
     fn keep_time(&mut self) {
-        self.clock.keep();
+        if self.clock.keep() {
+            self.read_clock_state();
+        }
         let steps = self.clock.steps();
         if steps > self.steps && self.info.timestamp_source.is_live() {
             self.producer.note(Note::ClockStep, steps - self.steps);
+            let nanos = self.clock.last_step_nanos();
+            if steps <= STEP_WARNINGS_MAX {
+                self.warn(clock_step(steps, nanos));
+            }
             self.last = Timestamp::ZERO;
             if let Some(batch) = &mut self.batch_clock {
                 batch.restart();
             }
-            self.producer.clock_was_set();
+            self.producer.clock_was_set(nanos, self.clock.now());
         }
         self.steps = steps;
+    }
+
+    /// Reads the state of the system clock for the stream, if the timestamps are those of the system clock.
+    fn read_clock_state(&mut self) {
+        if self.info.timestamp_source.is_live()
+            && let Ok(status) = sys::timex::clock_status()
+        {
+            self.producer.clock_state(ClockState {
+                synchronised: status.synchronised,
+                maximum_error_micros: u32::try_from(status.maximum_error.as_micros()).unwrap_or(u32::MAX),
+                // The kernel permits corrections of at most 500 ppm.
+                frequency_ppb: status.frequency_ppb as i32,
+            });
+        }
     }
 
     /// Waits for a missing interface, until its source is open again or the capture stops. Returns true if the source
@@ -395,6 +438,7 @@ impl Worker {
                 self.counted = Counts::default();
                 self.frames = 0;
                 self.warn(format!("{} exists again: {}", self.info.name, self.info.description));
+                self.warn_of_timestamps();
                 return true;
             }
         }
@@ -473,7 +517,8 @@ impl Worker {
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
+        // The clock of a switch may be ahead.
+        if self.info.timestamp_source.is_live() { self.clock.now().max(self.last) } else { self.last }
     }
 
     fn warn(&self, text: String) {
@@ -484,7 +529,27 @@ impl Worker {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports conditions of the source's timestamps that were found when it was opened.
+    fn warn_of_timestamps(&self) {
+        timestamp_warnings::on_opening(&self.info, self.settings.timestamps)
+            .into_iter()
+            .for_each(|text| self.warn(text));
+    }
+
+    /// Reports once that packets of this source had no timestamp of the kernel or the NIC. The number of such packets
+    /// is in the report.
+    fn report_missing_stamps(&mut self) {
+        let engine_made = self.methods[TimestampMethod::Poll as usize];
+        if engine_made > 0 && !self.missing_stamps_reported {
+            self.missing_stamps_reported = true;
+            self.warn(timestamp_warnings::missing(&self.info, engine_made));
+        }
+    }
+
     fn publish_status(&mut self) {
+        if matches!(self.info.timestamp_source, TimestampSource::Kernel | TimestampSource::Hardware) {
+            self.report_missing_stamps();
+        }
         // If another thread has locked the ledger to copy it, this call adds nothing, and the next call adds the new
         // seconds. Packets must not wait for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
@@ -501,6 +566,8 @@ impl Worker {
                 batch.method().name()
             }
         };
+        s.timestamp_methods = self.methods;
+        s.nic_clock = self.counted.nic_clock;
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);

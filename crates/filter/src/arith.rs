@@ -1,48 +1,14 @@
-//! Defines arithmetic expressions of filters after lowering. Their operands are 32-bit numbers and bytes of the packet.
+//! Lowers arithmetic expressions: translates them to numbers that are computed from the packet, and to the conditions
+//! under which the packet contains the bytes.
 
 use crate::anylink::AnyLinkTest;
+use crate::header_offset::HeaderOffset;
 use crate::link::{ARP, IP, IP6, RARP};
-use crate::lower::abbreviation;
+use crate::number::{Base, Number};
 use crate::offsets::Offsets;
-use crate::test::{HeaderOffset, Test};
+use crate::protocol_test::protocol_test;
+use crate::test::Test;
 use crate::tree::{ArithExpr, Op, Span, Version};
-
-/// A number.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Number {
-    /// A constant.
-    Is(u32),
-    /// The wire length in bytes.
-    Len,
-    /// An operator and its operands.
-    Op(Op, Box<Number>, Box<Number>),
-    /// Bytes of the frame.
-    Load {
-        /// The position in the frame from which `index` counts.
-        base: Base,
-        /// The index, in bytes from the base.
-        index: Box<Number>,
-        /// Width in bytes.
-        width: u8,
-    },
-}
-
-/// The position in the frame from which the index of loaded bytes (`i` in `tcp[i]`) counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Base {
-    /// A fixed offset.
-    At(HeaderOffset),
-    /// The first byte after the IPv4 header that begins at this offset.
-    BehindIpv4(HeaderOffset),
-    /// The start of the network header that [`wire::Headers`] found.
-    Network {
-        /// True if a frame may begin with the network header, at offset 0; otherwise the offset 0 means that there is
-        /// no network header.
-        may_begin: bool,
-    },
-    /// The start of the transport header that [`wire::Headers`] found.
-    Transport,
-}
 
 /// A number that is computed from the packet, and the condition under which the packet contains the bytes for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,11 +56,11 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
         "ether" => (Base::At(at.header()), None),
         "icmp6" => (Base::At(network.plus(40)), Some(at.ip6_next(58)?)),
         "tcp" | "udp" | "icmp" | "sctp" | "igmp" | "igrp" | "pim" | "vrrp" | "carp" => {
-            let is = abbreviation(protocol, at).unwrap_or(Ok(Test::Always(false)))?;
+            let is = protocol_test(protocol, at).unwrap_or(Ok(Test::Always(false)))?;
             let ip = at.carries(IP)?;
             (Base::BehindIpv4(network), Some(ip.and(is).and(at.not_later())))
         }
-        other => match abbreviation(other, at) {
+        other => match protocol_test(other, at) {
             Some(is) => (Base::At(network), Some(is?)),
             None => return Err("the bytes of this protocol cannot be read"),
         },
@@ -138,25 +104,5 @@ pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.and(b)),
         (one, None) | (None, one) => one,
-    }
-}
-
-impl Number {
-    /// The number of operators, loads and constants in the expression.
-    pub fn node_count(&self) -> usize {
-        match self {
-            Self::Is(_) | Self::Len => 1,
-            Self::Op(_, a, b) => 1 + a.node_count() + b.node_count(),
-            Self::Load { index, .. } => 1 + index.node_count(),
-        }
-    }
-
-    /// The value of the expression, if the value does not depend on the packet.
-    pub fn constant(&self) -> Option<u32> {
-        match self {
-            Self::Is(n) => Some(*n),
-            Self::Len | Self::Load { .. } => None,
-            Self::Op(op, a, b) => op.apply(a.constant()?, b.constant()?),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The lexer of filters.
 
 use crate::error::FilterError;
-use crate::habits::dotted_flags;
+use crate::flow_words::dotted_flags;
 use crate::tree::Span;
 
 /// A word or a sign.

@@ -1,6 +1,7 @@
 //! Defines for each link type the length of the link header, and how this header encodes the protocol of its payload.
 
-use crate::test::{HeaderOffset, Test};
+use crate::header_offset::HeaderOffset;
+use crate::test::Test;
 use crate::tree::Cmp;
 use wire::link;
 

@@ -7,8 +7,9 @@ use crate::arith::{Guarded, both};
 use crate::link::{ARP, IP, Link, RARP};
 use crate::names;
 use crate::offsets::Offsets;
+use crate::protocol_test::protocol_test;
 use crate::test::Test;
-use crate::tree::{AddressProtocol, ArithExpr, Cmp, Dir, Expr, Leaf, Primitive, Quantity, Span, Version};
+use crate::tree::{AddressProtocol, Dir, Expr, Leaf, Primitive, Span, Version};
 
 /// The test for frames of this link layer. The error names the first primitive that does not apply to such frames, and
 /// the reason.
@@ -46,7 +47,7 @@ fn of_leaf(leaf: &Leaf, at: &mut Offsets) -> Result<Test, (Span, &'static str)> 
 
 fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     match *prim {
-        Primitive::Protocol(name) => abbreviation(name, at).unwrap_or(Err("not a protocol")),
+        Primitive::Protocol(name) => protocol_test(name, at).unwrap_or(Err("not a protocol")),
         Primitive::Host4 { within, dir, address, mask } => {
             let host = |carrier| at.host(carrier, dir, address, mask);
             match within {
@@ -100,23 +101,6 @@ fn versions(
     }
 }
 
-/// The test for a protocol name without a value; `None` if the name is not a protocol.
-pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
-    const IS_IS: u32 = 0x83;
-    let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
-    Some(match name {
-        "icmp6" => at.ip6_protocol(58),
-        "tcp" | "udp" | "sctp" | "pim" | "ah" | "esp" => either(names::above(name)?),
-        "esis" | "es-is" => at.iso_protocol(0x82),
-        "isis" | "is-is" => at.iso_protocol(IS_IS),
-        "clnp" => at.iso_protocol(0x81),
-        _ => match names::above(name) {
-            Some(p) => at.ip_protocol(p),
-            None => at.carries(names::ethertype(name)?),
-        },
-    })
-}
-
 /// Lowers a primitive that `anylink` modifies.
 fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     const LOOKED_THROUGH: &str = "`anylink` already skips these headers; omit one of the two words";
@@ -155,48 +139,4 @@ fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
         Primitive::Chain(..) => Err("`anylink` already skips all extension headers; write `proto`"),
         _ => of_prim(prim, at),
     }
-}
-
-/// The reason why a relation does not apply to flow records, and the expression to use instead.
-pub fn not_of_flows(left: &ArithExpr, right: &ArithExpr) -> String {
-    let has = |name: &str| uses(left, name) || uses(right, name);
-    if has("tcp") {
-        return "a flow record contains no packet bytes; for TCP flags write `flags S` or `flags any SF`".to_owned();
-    }
-    if matches!((left, right), (ArithExpr::Is(_) | ArithExpr::Len, ArithExpr::Is(_) | ArithExpr::Len)) {
-        return "packets of one flow differ in length; write `bytes` or `packets`, or use `netgrain packets`"
-            .to_owned();
-    }
-    "a flow record contains no packet bytes; use `netgrain packets`".to_owned()
-}
-
-fn uses(sum: &ArithExpr, name: &str) -> bool {
-    match sum {
-        ArithExpr::Is(_) | ArithExpr::Len => false,
-        ArithExpr::Op(_, a, b) => uses(a, name) || uses(b, name),
-        ArithExpr::Negative(n) => uses(n, name),
-        ArithExpr::Load { protocol, index, .. } => *protocol == name || uses(index, name),
-    }
-}
-
-/// The test for `byte 12 = 8`, an old form of `link[12] = 8`. The operators `&` and `|` are rejected, because libpcap
-/// ignores the byte for them and compares 0.
-pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive> {
-    let cmp = Cmp::of(sign).filter(|_| matches!(sign, "<" | ">" | "="))?;
-    let load = ArithExpr::Load { protocol: "ether", index: Box::new(ArithExpr::Is(index)), width: 1, span };
-    Some(Primitive::Relation(load, cmp, ArithExpr::Is(value)))
-}
-
-/// The quantity of a flow record (such as its duration) that has this name in filters.
-pub fn quantity(name: &str) -> Option<Quantity> {
-    Some(match name {
-        "bytes" => Quantity::Bytes,
-        "packets" => Quantity::Packets,
-        "duration" => Quantity::Duration,
-        "bps" => Quantity::BitRate,
-        "pps" => Quantity::PacketRate,
-        "bpp" => Quantity::PacketSize,
-        "rtt" => Quantity::RoundTrip,
-        _ => return None,
-    })
 }

@@ -1,8 +1,9 @@
 //! Computes the header offsets that apply at one point of a filter, and the tests to which primitives are translated
 //! with these offsets. `vlan`, `mpls`, `pppoes` and `geneve` move the offsets for the primitives after them.
 
+use crate::header_offset::{HeaderOffset, TunnelRef};
 use crate::link::{IP, IP6, Link, MPLS, has_length};
-use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
+use crate::test::{ByteLocation, Chain, Test, Tunnel};
 use crate::tree::{Cmp, Dir, Version};
 
 const FRAGMENT: u64 = 44;

@@ -11,14 +11,18 @@
 //! ```
 //! If a value has no qualifiers of its own, the qualifiers of the previous value apply to it: `port 53 or 80`.
 
+mod habits;
+mod relation;
+mod values;
+
 use crate::error::FilterError;
+use crate::flow_words::OF_FLOWS;
 use crate::lex::{Token, tokens};
-use crate::lower;
 use crate::tree::{ArithExpr, Cmp, Dir, Expr, FlowTest, Leaf, Primitive, Span, Version};
 use crate::unsupported::{near, refused, suggestion};
-use crate::values::{not_a_port, port};
-use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
+use crate::{MAX_DEPTH, MAX_TESTS, flow_words, names};
 use std::net::IpAddr;
+use values::{not_a_port, port};
 
 /// Returns the syntax tree of a filter text; `None` if the text is empty.
 pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
@@ -67,11 +71,8 @@ const BY_THEMSELVES: [&str; 21] = [
     "byte",
 ];
 
-/// Primitives for flow records.
-pub const OF_FLOWS: [&str; 10] = ["bytes", "packets", "duration", "bps", "pps", "bpp", "rtt", "flags", "state", "end"];
-
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+enum Kind {
     Host,
     Net,
     Port,
@@ -82,7 +83,7 @@ pub(super) enum Kind {
 
 /// The qualifiers before a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Qualifiers {
+struct Qualifiers {
     pub protocol: Option<&'static str>,
     /// True below `anylink`.
     pub any: bool,
@@ -90,7 +91,7 @@ pub(super) struct Qualifiers {
     pub kind: Kind,
 }
 
-pub(super) struct Parser<'a> {
+struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
     /// The qualifiers of the last value, which a following value without qualifiers takes over.
@@ -102,21 +103,21 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    pub(super) fn peek(&self) -> Token<'a> {
+    fn peek(&self) -> Token<'a> {
         self.peek_at(0)
     }
 
-    pub(super) fn peek_at(&self, ahead: usize) -> Token<'a> {
+    fn peek_at(&self, ahead: usize) -> Token<'a> {
         self.tokens.get(self.next + ahead).copied().unwrap_or(self.tokens[self.tokens.len() - 1])
     }
 
-    pub(super) fn take(&mut self) -> Token<'a> {
+    fn take(&mut self) -> Token<'a> {
         let t = self.peek();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         t
     }
 
-    pub(super) fn takes(&mut self, words: &[&str]) -> bool {
+    fn takes(&mut self, words: &[&str]) -> bool {
         let t = self.peek();
         let is = !t.escaped && words.contains(&t.text);
         if is {
@@ -125,14 +126,11 @@ impl<'a> Parser<'a> {
         is
     }
 
-    pub(super) fn expect(&mut self, word: &str) -> Result<(), FilterError> {
+    fn expect(&mut self, word: &str) -> Result<(), FilterError> {
         if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing here"))) }
     }
 
-    pub(super) fn deeper<T>(
-        &mut self,
-        what: impl FnOnce(&mut Self) -> Result<T, FilterError>,
-    ) -> Result<T, FilterError> {
+    fn deeper<T>(&mut self, what: impl FnOnce(&mut Self) -> Result<T, FilterError>) -> Result<T, FilterError> {
         if self.depth >= MAX_DEPTH {
             return Err(self.peek().error(format!("more than {MAX_DEPTH} nested parentheses")));
         }
@@ -143,7 +141,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Counts a test, a further value or an arithmetic operator, and checks the limit on their number.
-    pub(super) fn counted(&mut self) -> Result<(), FilterError> {
+    fn counted(&mut self) -> Result<(), FilterError> {
         self.tests += 1;
         if self.tests > MAX_TESTS {
             return Err(self
@@ -327,11 +325,11 @@ impl<'a> Parser<'a> {
         };
         if word.text == "state" {
             let t = self.take();
-            return only_whole(FlowTest::State(name_of(t, &flow::TCP_STATES, "TCP state")?));
+            return only_whole(FlowTest::State(name_of(t, &flow_words::TCP_STATES, "TCP state")?));
         }
         if word.text == "end" {
             let t = self.take();
-            return only_whole(FlowTest::End(name_of(t, &flow::END_REASONS, "flow end reason")?));
+            return only_whole(FlowTest::End(name_of(t, &flow_words::END_REASONS, "flow end reason")?));
         }
         if word.text == "flags" {
             let any = self.takes(&["any"]) || {
@@ -339,8 +337,8 @@ impl<'a> Parser<'a> {
                 false
             };
             let t = self.take();
-            let bits = flow::flags(t.text).ok_or_else(|| {
-                t.error(match habits::dotted_flags(t.text) {
+            let bits = flow_words::flags(t.text).ok_or_else(|| {
+                t.error(match flow_words::dotted_flags(t.text) {
                     Some(letters) => format!("write the letters alone: `flags {letters}`"),
                     None => {
                         "not a set of TCP flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`".into()
@@ -349,14 +347,14 @@ impl<'a> Parser<'a> {
             })?;
             return Ok(FlowTest::Flags { dir, all: !any, bits });
         }
-        let quantity = lower::quantity(word.text).ok_or_else(|| word.error("not a quantity of flow records"))?;
+        let quantity = flow_words::quantity(word.text).ok_or_else(|| word.error("not a quantity of flow records"))?;
         let sign = self.take();
         let cmp = Cmp::of(sign.text)
             .ok_or_else(|| sign.error(format!("a comparison is missing; write `{} > …`", word.text)))?;
         let t = self.take();
-        let number = flow::amount(t.text, quantity).map_err(|why| t.error(why))?;
+        let number = flow_words::amount(t.text, quantity).map_err(|why| t.error(why))?;
         let test = FlowTest::Count(quantity, dir, cmp, number);
-        if flow::has_directions(quantity) { Ok(test) } else { only_whole(test) }
+        if flow_words::has_directions(quantity) { Ok(test) } else { only_whole(test) }
     }
 
     fn direction(&mut self) -> Result<Option<Dir>, FilterError> {
@@ -487,7 +485,7 @@ impl<'a> Parser<'a> {
             "byte" => {
                 let at = number_of(self.take())?;
                 let (sign, value) = (self.take(), number_of(self.take())?);
-                lower::byte(at, sign.text, value, word.span()).ok_or_else(|| {
+                byte(at, sign.text, value, word.span()).ok_or_else(|| {
                     sign.error("after `byte N` write `=`, `<` or `>`; for bits write `link[N] & M != 0`")
                 })?
             }
@@ -518,6 +516,14 @@ fn number_of(t: Token<'_>) -> Result<u32, FilterError> {
     names::number(t.text)
         .filter(|_| !t.escaped)
         .ok_or_else(|| t.error("a number is missing here; write one, such as `80` or `0x50`"))
+}
+
+/// The test for `byte 12 = 8`, an old form of `link[12] = 8`. The operators `&` and `|` are rejected, because libpcap
+/// ignores the byte for them and compares 0.
+fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive> {
+    let cmp = Cmp::of(sign).filter(|_| matches!(sign, "<" | ">" | "="))?;
+    let load = ArithExpr::Load { protocol: "ether", index: Box::new(ArithExpr::Is(index)), width: 1, span };
+    Some(Primitive::Relation(load, cmp, ArithExpr::Is(value)))
 }
 
 fn not(of: Expr) -> Expr {

@@ -4,7 +4,7 @@
 //! If a step loads a byte that was not captured, the frame is rejected at once, even under `not`, as in libpcap.
 
 use crate::anylink::chunk;
-use crate::arith::{Base, Number};
+use crate::number::{Base, Number};
 use crate::offsets::BRIDGED;
 use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;

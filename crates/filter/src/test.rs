@@ -2,8 +2,10 @@
 //! tests read. The tests are those that libpcap generates.
 
 use crate::anylink::AnyLinkTest;
-use crate::arith::Number;
+use crate::number::Number;
 use crate::tree::Cmp;
+
+pub use crate::header_offset::{HeaderOffset, TunnelRef};
 
 /// A condition on a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,26 +71,6 @@ pub enum ByteLocation {
     },
 }
 
-/// An offset from the start of the frame, or from a header of a tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct HeaderOffset {
-    /// The tunnel header from which the offset counts; `None` for the start of the frame.
-    pub from: Option<TunnelRef>,
-    /// The offset in bytes.
-    pub at: u32,
-}
-
-/// A header of a tunnel. The number identifies the tunnel primitive in the filter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TunnelRef {
-    /// The field that contains the ethertype of the tunnel's payload.
-    Kind(u16),
-    /// The start of the tunnel's payload, where its link header begins.
-    Link(u16),
-    /// The start of the network header inside the tunnel.
-    Payload(u16),
-}
-
 /// A Geneve tunnel (RFC 8926) over UDP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
@@ -100,27 +82,6 @@ pub struct Tunnel {
     pub over_ip: Test,
     /// The test that is evaluated if the outer packet is IPv6 and `over_ip` is false.
     pub over_ip6: Test,
-}
-
-impl HeaderOffset {
-    /// An offset from the start of the frame.
-    pub const fn frame(at: u32) -> Self {
-        Self { from: None, at }
-    }
-
-    /// Returns the offset increased by `bytes`.
-    pub const fn plus(self, bytes: u32) -> Self {
-        Self { at: self.at.wrapping_add(bytes), ..self }
-    }
-}
-
-impl TunnelRef {
-    /// The number of the tunnel.
-    pub const fn tunnel(self) -> u16 {
-        match self {
-            Self::Kind(n) | Self::Link(n) | Self::Payload(n) => n,
-        }
-    }
 }
 
 impl Test {

@@ -116,10 +116,10 @@ pub fn suggestion(word: &str) -> String {
         return format!("it stands for a number; write it after a comparison, as `icmp[icmptype] == {word}`");
     }
     let name = word.replace('-', "_");
-    if crate::flow::TCP_STATES.contains(&&*name) {
+    if crate::flow_words::TCP_STATES.contains(&&*name) {
         return format!("it is a TCP state of flow records; write `state {name}`");
     }
-    if crate::flow::END_REASONS.contains(&&*name) {
+    if crate::flow_words::END_REASONS.contains(&&*name) {
         return format!("it is a flow end reason; write `end {name}`");
     }
     match near(word).or_else(|| base::nearest(word, ["not"])) {

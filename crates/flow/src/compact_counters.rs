@@ -130,6 +130,25 @@ impl CompactDirection {
         }
     }
 
+    /// Returns wide counters with the values of these counters. `first` is the timestamp of the first packet of the
+    /// current flow record, `before` that of the last packet before the current flow record.
+    pub fn wide(&self, first: u64, before: u64) -> wide_counters::WideDirection {
+        let mut side = wide_counters::WideDirection { before, ..wide_counters::WideDirection::default() };
+        if self.packets == 0 {
+            side.last = if before == NEVER { 0 } else { before };
+            return side;
+        }
+        (side.first, side.last) = (first, self.last);
+        (side.packets, side.length) = (self.packets.into(), self.length.into());
+        (side.length_min, side.length_max) = (self.length_min.into(), self.length_max.into());
+        side.length_squares = [self.length_squares, 0];
+        side.gap_min = if side.gap_count() > 0 { self.gap_min() } else { 0 };
+        side.gap_max = self.gap_max();
+        side.iat_squares = [self.iat_squares, self.gap_squares_high.into()];
+        side.flags = self.flags();
+        side
+    }
+
     /// Counts an inter-arrival time.
     #[inline(always)]
     pub fn count_gap(&mut self, gap: u64) {
@@ -282,8 +301,7 @@ mod tests {
                 line.count(at, length, flags);
                 side.count(at, length.into(), flags);
             }
-            let mut widened = WideDirection::default();
-            widened.take_over(&line, side.first().unwrap_or(0), NEVER);
+            let widened = line.wide(side.first().unwrap_or(0), NEVER);
             assert_eq!(format!("{widened:?}"), format!("{side:?}"), "seed {seed}, round {round}");
         }
         assert!(refused > 20, "seed {seed}: only {refused} packets did not fit");

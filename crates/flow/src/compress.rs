@@ -9,7 +9,7 @@
 //! * bytes of frames and payloads: the difference from the number that headers of the usual length imply.
 //!
 //! If a prediction fails for a flow (a length over 65535 in the list, times that the list cannot hold exactly), the
-//! flow is encoded in loose form, in which each value is encoded independently. [`crate::compressed`] decides which
+//! flow is encoded in loose form, in which each value is encoded independently. [`crate::meter::compressed`] decides which
 //! flows are compressed, and where the bits are stored.
 
 use crate::bits::{Coder, Reader, Writer};
@@ -188,9 +188,8 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
 
 /// The counters of both directions as the packet list determines them; all zero if the flow is encoded in loose form.
 fn reported(log: &[u64], listed: usize, is_loose: bool, fields: &EntryFields) -> [WideDirection; 2] {
-    let mut reported: [WideDirection; 2] = Default::default();
     if is_loose || listed == 0 {
-        return reported;
+        return Default::default();
     }
     // Compact counters can hold the values of every packet list, and counting with them is three times as fast as with
     // wide counters.
@@ -201,10 +200,7 @@ fn reported(log: &[u64], listed: usize, is_loose: bool, fields: &EntryFields) ->
         let at = fields.start.saturating_add(early.offset_ns);
         pair.sides[usize::from(early.reverse)].count(at, early.length, early.flags);
     }
-    for (n, first) in [fields.start, pair.first_back()].into_iter().enumerate() {
-        reported[n].take_over(&pair.sides[n], first, NEVER);
-    }
-    reported
+    [pair.sides[0].wide(fields.start, NEVER), pair.sides[1].wide(pair.first_back(), NEVER)]
 }
 
 /// The timestamp of the last packet before this record, which the first inter-arrival time of the record needs.

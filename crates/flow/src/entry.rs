@@ -14,7 +14,7 @@
 //! encoding, 0 to 256          in place of chunk and pair or full: a compressed flow
 //! ```
 //! In this layout, *chunk* is the packet list, *pair* the compact counters ([`crate::compact_counters`]), *full* the
-//! wide counters ([`crate::wide_counters`]) and *encoding* that of a compressed flow ([`crate::compressed`]); the pools
+//! wide counters ([`crate::wide_counters`]) and *encoding* that of a compressed flow ([`crate::meter::compressed`]); the pools
 //! in [`crate::Meter`] have these names. A flow has at most one of pair, full and encoding.
 //!
 //! So a regular packet of a long flow touches four cache lines: bucket, hot, body, and the compact counters of its
@@ -55,11 +55,11 @@ pub(crate) mod bit {
     /// index of the flow's packet list, if the flow has one; if both are set, see [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
     /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is its slot in the slab, if it has
-    /// one ([`crate::compressed`]).
+    /// one ([`crate::meter::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
-    /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
+    /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::meter::insert`]).
     pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;
-    /// The flow has compact counters, compressed or not, and has had an interim record ([`crate::interim`]).
+    /// The flow has compact counters, compressed or not, and has had an interim record ([`crate::meter::interim`]).
     pub const HAS_INTERIM_RECORD: u16 = 1 << 15;
 }
 

@@ -71,7 +71,7 @@ impl ExtraFields {
     }
 
     /// All bytes of the extra fields except the first two bytes (ICMP type and code) and the length of the first
-    /// packet. The encoding of a compressed flow contains these bytes ([`crate::compressed`]).
+    /// packet. The encoding of a compressed flow contains these bytes ([`crate::meter::compressed`]).
     pub fn inner(&self) -> ([u64; 2], u32) {
         let [a, b, c] = at::INNER;
         ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))

@@ -31,16 +31,11 @@
 mod bits;
 mod compact_counters;
 mod compress;
-mod compressed;
 mod config;
 mod counts;
 mod entry;
-mod expiry;
 mod extra_fields;
 mod flow_packet;
-mod id;
-mod insert;
-mod interim;
 mod key;
 mod losses;
 mod macs;
@@ -50,10 +45,7 @@ mod packet_fields;
 mod packet_list;
 mod payload;
 mod pool;
-mod prefetch;
-mod promote;
 mod record;
-mod render;
 mod router;
 pub mod sample;
 pub mod schema;
@@ -64,7 +56,6 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod tunnel_sequences;
-mod update;
 mod wheel;
 mod wide_counters;
 

@@ -6,15 +6,23 @@
 //! positions of the flows in the table nor on the times at which the meter is called. Whether a packet still belongs to
 //! a flow depends on the packet's own timestamp, to the nanosecond, so a late or missing tick changes no record.
 //!
-//! A full table evicts one flow for each new flow ([`crate::insert`] chooses the flow). The work per packet has an
+//! A full table evicts one flow for each new flow ([`crate::meter::insert`] chooses the flow). The work per packet has an
 //! upper limit for any traffic: one search of at most eight buckets, and one eviction. The capacity limits the memory.
 
+pub(crate) mod compressed;
+pub(crate) mod expiry;
+mod id;
+mod insert;
+mod interim;
+mod prefetch;
+mod promote;
+mod render;
+mod update;
+
 use crate::compact_counters::CompactCounters;
-use crate::compressed::CompressedFlows;
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
 use crate::entry::Entry;
-use crate::expiry::{StableFields, end_all, pass};
 use crate::extra_fields::ExtraFields;
 use crate::flow_packet::FlowPacket;
 use crate::key::Keys;
@@ -23,7 +31,6 @@ use crate::order::Due;
 use crate::packet_list::PacketList;
 use crate::payload::Payloads;
 use crate::pool::Pool;
-use crate::prefetch::{AHEAD, Pipeline};
 use crate::record::{Record, Sink};
 use crate::table::Table;
 use crate::tunnel_sequences::TunnelSequences;
@@ -31,6 +38,9 @@ use crate::wheel::Wheel;
 use crate::wide_counters::{self, WideCounters};
 use base::Timestamp;
 use base::memory::{Hints, HintsExt, NoHints};
+use compressed::CompressedFlows;
+use expiry::{StableFields, end_all, pass};
+use prefetch::Pipeline;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -44,6 +54,9 @@ pub const STEP_BACK: Duration = Duration::from_secs(60);
 /// are also compressed when few packets arrive.
 const COMPRESS_BATCHES_PER_TICK: usize = 32;
 const BATCH: usize = 256;
+
+/// The number of steps in advance at which the memory of a packet or of a record is prefetched.
+const AHEAD: usize = 8;
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -85,7 +98,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// The packets that are between the stages of metering ([`crate::prefetch`]); `None` only while a batch is metered.
+    /// The packets that are between the stages of metering ([`crate::meter::prefetch`]); `None` only while a batch is metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 

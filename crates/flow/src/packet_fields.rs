@@ -104,6 +104,15 @@ impl PacketFields {
     }
 }
 
+/// The range, widened to include a value; for the first value, a new range.
+#[inline(always)]
+pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
+    // The code has no branch, because the CPU cannot predict which packet is the first of its direction at the start of
+    // flows.
+    let (least, most) = (range.0.min(value), range.1.max(value));
+    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
+}
+
 /// The source MAC address, if the packet has an Ethernet header.
 pub(crate) fn mac(packet: &Packet) -> Option<MacAddr> {
     let at = usize::from(packet.decoded.l2?);

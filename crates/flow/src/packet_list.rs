@@ -11,12 +11,11 @@
 //! packet (longer than 65535 bytes, 2^38 ns or more after the first, with a window of zero, or not the next in sequence
 //! of its direction) the flow changes to wide counters ([`crate::wide_counters`]), so that no value is ever rounded.
 
-use crate::packet_fields::PacketFields;
+use crate::packet_fields::{PacketFields, widened};
 use crate::record::{DirectionStats, InitialPacket};
-use crate::tcp;
+use crate::tcp::{self, SequenceSpace};
 use crate::wide_counters;
 use base::memory::{Hints, HintsExt};
-use std::hint::select_unpredictable;
 use wire::MacAddr;
 
 /// The largest number of packets in a packet list, including the first packet of the flow.
@@ -66,6 +65,15 @@ impl ListSums {
         }
     }
 
+    /// Adds these sums to wide counters that have the other values of the direction ([`crate::compact_counters`]).
+    pub fn complete(&self, side: &mut wide_counters::WideDirection) {
+        side.bytes = side.length + u64::from(self.beyond);
+        side.payload = self.payload.into();
+        side.payload_packets = self.payload_packets.into();
+        (side.ttl, side.dscp) = (self.ttl, self.dscp);
+        side.sent = SequenceSpace::up_to(self.high());
+    }
+
     /// The value for a flow with wide counters: the wide counters contain the sums, so only the flags of the first
     /// packet are stored here.
     pub fn unused(first_flags: u8) -> Self {
@@ -73,7 +81,7 @@ impl ListSums {
     }
 
     /// The sums without `first_flags`, as two words and two bytes. In a compressed flow, the encoding contains these
-    /// sums ([`crate::compressed`]).
+    /// sums ([`crate::meter::compressed`]).
     pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
@@ -139,15 +147,6 @@ pub(crate) static SINGLE: [[u64; 8]; 256] = {
     }
     all
 };
-
-/// The range, widened to include a value; for the first value, a new range.
-#[inline(always)]
-pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    // The code has no branch, because the CPU cannot predict which packet is the first of its direction at the start of
-    // flows.
-    let (least, most) = (range.0.min(value), range.1.max(value));
-    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
-}
 
 /// The second to the tenth packet of a flow. The list remains stored when the flow changes from the packet list to
 /// counters, because the flow record contains the initial packets.

@@ -9,10 +9,10 @@
 
 use crate::config::{Config, Packet};
 use crate::counts::Counts;
-use crate::expiry::{end_all, pass};
 use crate::flow_packet::FlowPacket;
 use crate::key::shard_of;
 use crate::meter::Meter;
+use crate::meter::expiry::{end_all, pass};
 use crate::record::{Record, Sink};
 use base::Timestamp;
 use base::memory::{Hints, NoHints};

@@ -4,9 +4,7 @@
 //! The number of packets has 32 bits: before a direction has more packets, the meter makes an interim record
 //! ([`WideDirection::is_full`]). The widths of the other counters follow from this largest number of packets.
 
-use crate::compact_counters::CompactDirection;
-use crate::packet_fields::PacketFields;
-use crate::packet_list::{ListSums, widened};
+use crate::packet_fields::{PacketFields, widened};
 use crate::record::{self, Stats};
 use crate::tcp::{SegmentOrder, SequenceSpace};
 use base::Timestamp;
@@ -129,33 +127,6 @@ impl WideDirection {
             }
             SegmentOrder::OutOfOrder => self.out_of_order += 1,
         }
-    }
-
-    /// Sets the counters to the values of compact counters. `first` is the timestamp of the first packet of the current
-    /// flow record, `before` that of the last packet before the current flow record.
-    pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
-        self.before = before;
-        if line.packets == 0 {
-            self.last = if before == NEVER { 0 } else { before };
-            return;
-        }
-        (self.first, self.last) = (first, line.last);
-        (self.packets, self.length) = (line.packets.into(), line.length.into());
-        (self.length_min, self.length_max) = (line.length_min.into(), line.length_max.into());
-        self.length_squares = [line.length_squares, 0];
-        self.gap_min = if self.gap_count() > 0 { line.gap_min() } else { 0 };
-        self.gap_max = line.gap_max();
-        add(&mut self.iat_squares, line.iat_squares());
-        self.flags = line.flags();
-    }
-
-    /// Sets the remaining counters from the sums that a flow with packet list or compact counters has.
-    pub fn complete(&mut self, slim: &ListSums) {
-        self.bytes = self.length + u64::from(slim.beyond);
-        self.payload = slim.payload.into();
-        self.payload_packets = slim.payload_packets.into();
-        (self.ttl, self.dscp) = (slim.ttl, slim.dscp);
-        self.sent = SequenceSpace::up_to(slim.high());
     }
 
     /// Prefetches the cache lines that a packet changes or reads.

@@ -52,7 +52,7 @@ macro_rules! bounded_runs {
 
 bounded_runs!(
     capture_file packet block_index filter flow_filter program configuration group_message ipfix journal parquet
-    stamp_packet train_payload duplicates words
+    stamp_packet switch_timestamp train_payload duplicates words
 );
 
 #[test]

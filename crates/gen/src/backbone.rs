@@ -6,8 +6,8 @@
 //! flows of more than 10 000 packets carry about 70 % of the packets; the mean is 78.6 packets of 871 bytes.
 //!
 //! The model draws flow lengths from four classes. Within the two classes of long flows, lengths follow power laws with
-//! exponents 1 and 1/2. The inverses of these laws need only division and square root, which give the same bits on
-//! every machine. A constant number of flows is active at a time, each packet belongs to a random active flow, and a
+//! exponents 1 and 1/2. The inverse functions of these laws need only division and square root, whose results are equal
+//! on every machine. A constant number of flows is active at a time, each packet belongs to a random active flow, and a
 //! new flow replaces a flow that has ended. The first flows are drawn with the distribution of the flows that are
 //! active at a random moment (in proportion to their length, at a random position within the flow), so that the packets
 //! have their long-run statistics from the beginning.
@@ -48,13 +48,13 @@ const PACKETS_SINGLE: u64 = 608;
 const PACKETS_SHORT: u64 = PACKETS_SINGLE + 1687;
 const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
 
-/// The active flows; each takes 16 bytes.
+/// The active flows, and the flows drawn for the next packets. Each active flow takes 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Backbone {
     alive: Vec<ActiveFlow>,
     next_id: u64,
     prng: Prng,
-    /// The flows of the next packets. They are drawn together, so that their cache misses overlap.
+    /// The flows of the next packets. Several flows are drawn at once, so that the cache misses of the draws overlap.
     drawn: [u64; DRAWN],
     taken: usize,
 }

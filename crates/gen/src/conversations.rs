@@ -1,5 +1,5 @@
-//! Closed TCP conversations with loss: handshake, request, response, retransmissions and close, as a passive observer
-//! on the path sees them. Flow meters are tested with this traffic, because the truth of each conversation is known.
+//! TCP conversations with loss: handshake, request, response, retransmissions and close, as a passive observer on the
+//! path sees them. Flow meters are tested with this traffic, because the truth of each conversation is known.
 //!
 //! A constant number of clients is active (a closed system): each client opens a conversation, sends a request, gets a
 //! response, closes, thinks, and opens the next conversation. The endpoints follow TCP ([`crate::tcp_endpoint`]). The
@@ -10,7 +10,7 @@
 
 use crate::distribution::Distribution;
 use crate::tcp_endpoint::{Actions, Endpoint, Segment, Timer};
-use crate::tcp_frame::{HEADERS, TcpFrame, flag};
+use crate::tcp_frame::{HEADERS, SYN_OPTIONS, TcpFrame, flag};
 use base::Prng;
 use base::hash::mix64;
 use std::cmp::{Ordering, Reverse};
@@ -19,10 +19,10 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// The largest number of clients that are active at the same time.
 pub const MAX_CLIENTS: u32 = 1 << 20;
 
-/// The largest loss in one direction; with more loss, few conversations end.
+/// The largest probability that a segment is lost. With more loss, few conversations are completed.
 pub const MAX_LOSS: f64 = 0.5;
 
-/// Time in nanoseconds that a byte needs on the access line of an endpoint: 1 Gb/s.
+/// Time in nanoseconds for sending a byte on the access line of an endpoint. The rate of the line is 1 Gb/s.
 const NANOS_PER_BYTE: u64 = 8;
 
 /// Number of client addresses and of server addresses.
@@ -48,11 +48,11 @@ pub struct ConversationSpec {
     pub loss: f64,
     /// The largest payload of a segment in bytes, 1 to 8960.
     pub segment: u16,
-    /// Chooses everything.
+    /// Seed of all random numbers of the conversations.
     pub seed: u64,
 }
 
-/// The directions of a conversation: index of the arrays of [`ConversationTruth`].
+/// The endpoints of a conversation, as indexes of the arrays of [`ConversationTruth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client = 0,
@@ -65,8 +65,8 @@ impl Side {
     }
 }
 
-/// What the observer saw of a conversation, and what the network did to it. Arrays have the value of the client's
-/// direction first.
+/// The frames of a conversation that the observer saw, and the segments that were lost. The first element of each array
+/// is for the segments of the client, the second element for the segments of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversationTruth {
     /// Number of the conversation, from 0.
@@ -75,27 +75,29 @@ pub struct ConversationTruth {
     pub addresses: [u32; 2],
     /// Ports of client and server.
     pub ports: [u16; 2],
-    /// Times of the first and the last frame in nanoseconds.
+    /// Time of the first frame that the observer saw, in nanoseconds.
     pub begin: u64,
-    /// See `begin`.
+    /// Time of the last frame that the observer saw, in nanoseconds.
     pub end: u64,
-    /// Frames seen.
+    /// Frames that the observer saw.
     pub packets: [u64; 2],
-    /// Bytes of these frames, without FCS.
+    /// Bytes of the frames that the observer saw, without FCS.
     pub bytes: [u64; 2],
-    /// Payload bytes seen, each position of the stream counted once.
+    /// Payload bytes that the observer saw; each byte of the stream counts once.
     pub payload: [u64; 2],
-    /// Segments with payload, SYN or FIN that were seen before.
+    /// Segments with payload, SYN or FIN that the observer had seen before: retransmissions.
     pub repeated: [u64; 2],
-    /// Segments with payload or FIN that were first seen after a later segment, because they were lost before the
-    /// observer.
+    /// Segments with payload or FIN that the observer saw for the first time after a later segment of the stream,
+    /// because earlier transmissions were lost before the observer.
     pub late: [u64; 2],
-    /// Segments lost before and after the observer, of all kinds.
+    /// Segments of all kinds that were lost before they reached the observer.
     pub lost_before: [u64; 2],
-    /// See `lost_before`.
+    /// Segments of all kinds that were lost after the observer saw them.
     pub lost_after: [u64; 2],
-    /// True if an endpoint gave up after too many timeouts.
+    /// True if an endpoint reset the connection after too many timeouts in a row.
     pub is_reset: bool,
+    /// True if the conversation has ended; false if the traffic ended during the conversation.
+    pub is_complete: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -106,10 +108,13 @@ struct Connection {
     initial: [u32; 2],
     /// Nanoseconds from the client to the observer and from the observer to the server.
     delays: [u64; 2],
-    /// The times at which the access lines are free.
+    /// For each endpoint, the time at which its access line has sent all segments so far.
     line_free: [u64; 2],
     packet_ids: [u16; 2],
-    /// Begins of the segments that the observer saw, and the end of the last of them.
+    /// The largest payload of a segment, which the SYN of both endpoints states.
+    mss: u16,
+    /// For each direction, the first positions of the segments that the observer saw; in `seen_end`, the highest end of
+    /// a segment that the observer saw.
     seen: [BTreeSet<u64>; 2],
     seen_end: [u64; 2],
     is_closing: bool,
@@ -124,7 +129,7 @@ enum Event {
     Close,
 }
 
-/// An event of a client at a time. Events of an earlier conversation of the client have no effect.
+/// An event of a client, and its time. An event has no effect if the conversation with the number `id` has ended.
 #[derive(Clone, Copy, Debug)]
 struct Scheduled {
     time: u64,
@@ -151,21 +156,21 @@ impl Ord for Scheduled {
     }
 }
 
-/// Conversations as a sequence of frames.
+/// The frames of all conversations, in order of time.
 #[derive(Debug)]
 pub struct Conversations {
     spec: ConversationSpec,
     prng: Prng,
     events: BinaryHeap<Reverse<Scheduled>>,
     order: u64,
-    /// The conversation of each client.
+    /// For each client, its present conversation; `None` between two conversations.
     connections: Vec<Option<Box<Connection>>>,
     opened: u64,
     ended: Vec<ConversationTruth>,
 }
 
 impl Conversations {
-    /// The conversations of this specification; the first begin within one think time.
+    /// The conversations of this specification. Each client begins its first conversation within one think time.
     pub fn new(spec: &ConversationSpec) -> Self {
         let mut all = Self {
             spec: spec.clone(),
@@ -178,28 +183,41 @@ impl Conversations {
         };
         for client in 0..spec.clients {
             let think = all.spec.think.sample(&mut all.prng) * all.prng.unit();
-            all.schedule(think as u64, client, 0, Event::Open);
+            all.schedule(0, think.round() as u64, client, 0, Event::Open);
         }
         all
     }
 
     /// Length of the longest frame in bytes.
     pub fn max_len(&self) -> usize {
-        HEADERS + usize::from(self.spec.segment).max(6)
+        HEADERS + usize::from(self.spec.segment).max(SYN_OPTIONS)
     }
 
-    /// The truths of the conversations that ended since the last call.
+    /// The truths of the conversations that ended since the last call. The caller must call this function often, because
+    /// the truths are kept until then.
     pub fn take_ended(&mut self) -> Vec<ConversationTruth> {
         std::mem::take(&mut self.ended)
     }
 
+    /// Ends all open conversations, and returns the truths of those of which the observer saw a frame, by their number.
+    pub fn take_open(&mut self) -> Vec<ConversationTruth> {
+        self.events.clear();
+        let open = self.connections.iter_mut().filter_map(Option::take);
+        let mut truths: Vec<ConversationTruth> = open.map(|connection| connection.truth).collect();
+        truths.retain(|truth| truth.packets != [0; 2]);
+        truths.sort_by_key(|truth| truth.id);
+        truths
+    }
+
     /// Writes the next frame into `buf`, and returns the time at which the observer sees it, in nanoseconds, and its
-    /// length. `None` after the end of all conversations.
+    /// length. `None` after the end of all conversations, or if the observer sees the next frame at the time `end` or
+    /// later; such a frame is not in the truth.
     ///
     /// # Panics
     /// If `buf` is shorter than [`Conversations::max_len`].
-    pub fn next(&mut self, buf: &mut [u8]) -> Option<(u64, usize)> {
-        while let Some(Reverse(Scheduled { time, client, id, event, .. })) = self.events.pop() {
+    pub fn next(&mut self, end: u64, buf: &mut [u8]) -> Option<(u64, usize)> {
+        while self.events.peek().is_some_and(|Reverse(next)| next.time < end) {
+            let Reverse(Scheduled { time, client, id, event, .. }) = self.events.pop()?;
             if let Event::Open = event {
                 self.open(time, client);
                 continue;
@@ -216,7 +234,7 @@ impl Conversations {
                         connection.truth.lost_after[side as usize] += 1;
                     } else {
                         let delay = connection.delays[side.other() as usize];
-                        self.schedule(time + delay, client, id, Event::Arrived(side.other(), segment));
+                        self.schedule(time, delay, client, id, Event::Arrived(side.other(), segment));
                     }
                 }
                 Event::Arrived(side, segment) => {
@@ -243,7 +261,9 @@ impl Conversations {
         None
     }
 
-    fn schedule(&mut self, time: u64, client: u32, id: u64, event: Event) {
+    /// Schedules an event at the time `time + delay`.
+    fn schedule(&mut self, time: u64, delay: u64, client: u32, id: u64, event: Event) {
+        let time = time.saturating_add(delay);
         self.order += 1;
         self.events.push(Reverse(Scheduled { time, order: self.order, client, id, event }));
     }
@@ -264,11 +284,12 @@ impl Conversations {
                 10 << 24 | (1 + id % CLIENT_ADDRESSES) as u32,
                 198 << 24 | 18 << 16 | (1 + mixed % SERVER_ADDRESSES) as u32,
             ],
-            // The port grows with each reuse of a client address, so that all conversations have other flow keys.
+            // The client port increases each time that a client address is used again, so that all conversations have
+            // different flow keys.
             ports: [1024 + (id / CLIENT_ADDRESSES % 60_000) as u16, if mixed >> 32 & 3 == 0 { 80 } else { 443 }],
             ..ConversationTruth::default()
         };
-        // The observer is between 10 and 50 % of the way from the client to the server.
+        // The delay from the client to the observer is 10 % to 50 % of the delay from the client to the server.
         let to_observer = (round_trip as f64 / 2.0 * (0.1 + 0.4 * prng.unit())) as u64;
         let endpoint = |data| Endpoint::new(data, u64::from(spec.segment), round_trip);
         let mut connection = Box::new(Connection {
@@ -278,6 +299,7 @@ impl Conversations {
             delays: [to_observer, round_trip / 2 - to_observer.min(round_trip / 2)],
             line_free: [0; 2],
             packet_ids: [prng.next_u64() as u16, prng.next_u64() as u16],
+            mss: spec.segment,
             seen: Default::default(),
             seen_end: [0; 2],
             is_closing: false,
@@ -286,7 +308,8 @@ impl Conversations {
         self.connections[client as usize] = Some(connection);
     }
 
-    /// Lets an endpoint send what it may, carries out its actions, and closes the conversation at its end.
+    /// Makes an endpoint send the segments that its window and its limit permit, and schedules its segments and timers.
+    /// If the conversation is complete or reset, also schedules its close.
     fn act(&mut self, time: u64, client: u32, side: Side, connection: &mut Connection, mut actions: Actions) {
         let id = connection.truth.id;
         connection.raise_limits();
@@ -295,47 +318,57 @@ impl Conversations {
             endpoint.send(&mut actions);
         }
         for (timer, generation, delay) in actions.timers {
-            self.schedule(time + delay, client, id, Event::Expired(side, timer, generation));
+            self.schedule(time, delay, client, id, Event::Expired(side, timer, generation));
         }
         for segment in actions.segments {
             let departure = time.max(connection.line_free[side as usize]);
-            connection.line_free[side as usize] = departure + (HEADERS as u64 + segment.len) * NANOS_PER_BYTE;
+            connection.line_free[side as usize] =
+                departure.saturating_add((HEADERS as u64 + segment.len) * NANOS_PER_BYTE);
             let (is_lost, is_before) = (self.prng.unit() < self.spec.loss, self.prng.unit() < 0.5);
             if is_lost && is_before {
                 connection.truth.lost_before[side as usize] += 1;
                 continue;
             }
-            let at = departure + connection.delays[side as usize];
-            self.schedule(at, client, id, Event::Observed(side, segment, is_lost));
+            self.schedule(
+                departure,
+                connection.delays[side as usize],
+                client,
+                id,
+                Event::Observed(side, segment, is_lost),
+            );
         }
         let [a, b] = &connection.endpoints;
         let is_reset = a.is_reset || b.is_reset;
         if !connection.is_closing && (is_reset || a.is_acknowledged() && b.is_acknowledged()) {
             (connection.is_closing, connection.truth.is_reset) = (true, is_reset);
-            // Segments that are still on their way are seen before the end.
+            // The close comes after the time at which the observer sees the segments that are still on their way.
             let last = connection.line_free[0].max(connection.line_free[1]).max(time);
             let delay = connection.delays[0] + connection.delays[1];
-            self.schedule(last + delay, client, id, Event::Close);
+            self.schedule(last, delay, client, id, Event::Close);
         }
     }
 
-    fn close(&mut self, time: u64, client: u32, truth: ConversationTruth) {
-        // If all segments of a conversation were lost before the observer, the observer knows nothing of it.
+    fn close(&mut self, time: u64, client: u32, mut truth: ConversationTruth) {
+        truth.is_complete = true;
+        // If all segments of a conversation were lost before the observer, the capture has no frame of it, so it has no
+        // truth.
         if truth.packets != [0; 2] {
             self.ended.push(truth);
         }
-        let think = self.spec.think.sample(&mut self.prng) as u64;
-        self.schedule(time + think, client, 0, Event::Open);
+        let think = self.spec.think.sample(&mut self.prng).round() as u64;
+        self.schedule(time, think, client, 0, Event::Open);
     }
 }
 
 impl Connection {
-    /// Permits both endpoints to send what their applications have.
+    /// Sets the positions up to which the endpoints may send. The client sends its SYN, then the request when the SYN
+    /// of the server has arrived. The server sends its SYN when that of the client has arrived, then the response and
+    /// its FIN when the request has arrived.
     fn raise_limits(&mut self) {
         let [client, server] = &mut self.endpoints;
         client.limit = match client.received() {
             0 => 1,
-            // The client closes when it has the response and the FIN of the server.
+            // The client sends its FIN when the response and the FIN of the server have arrived.
             received if received >= server.total() => client.total(),
             _ => client.data_end(),
         };
@@ -346,7 +379,7 @@ impl Connection {
         };
     }
 
-    /// Writes a segment as the observer sees it, and counts it.
+    /// Writes the frame of a segment as the observer sees it, and adds it to the truth.
     fn observe(&mut self, time: u64, side: Side, segment: &Segment, buf: &mut [u8]) -> usize {
         let (own, other) = (side as usize, side.other() as usize);
         let is_counted_in_stream = segment.flags & (flag::SYN | flag::FIN) != 0;
@@ -364,6 +397,7 @@ impl Connection {
             ttl: [63, 57][own],
             id: self.packet_ids[own],
             payload: payload as usize,
+            mss: self.mss,
             mac: own as u8 + 1,
         };
         let len = frame.write(buf);
@@ -413,7 +447,7 @@ mod tests {
         let mut conversations = Conversations::new(spec);
         let mut buf = vec![0; conversations.max_len()];
         let mut packets = Vec::new();
-        while let Some((time, len)) = conversations.next(&mut buf) {
+        while let Some((time, len)) = conversations.next(u64::MAX, &mut buf) {
             packets.push((time, buf[..len].to_vec()));
         }
         (packets, conversations.take_ended())
@@ -423,7 +457,8 @@ mod tests {
         u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
     }
 
-    /// A direction of a conversation as an observer reassembles it: packets, bytes, and the payload by sequence number.
+    /// One direction of a conversation, reassembled from the frames: packets, bytes, and the segments by sequence
+    /// number.
     #[derive(Default)]
     struct Observed {
         packets: u64,
@@ -431,7 +466,8 @@ mod tests {
         repeated: u64,
         late: u64,
         initial: Option<u32>,
-        /// End of the stream seen so far, and all begins with their lengths, relative to the first sequence number.
+        /// The highest end of a segment so far; in `segments`, the begin and the length of each segment. Positions are
+        /// relative to the first sequence number.
         end: u32,
         segments: HashMap<u32, u32>,
         flags: u8,
@@ -443,14 +479,15 @@ mod tests {
         let half = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let key = |frame: &[u8]| (be32(frame, 26), half(frame, 34), be32(frame, 30), half(frame, 36));
         let mut flows: HashMap<(u32, u16, u32, u16), Observed> = HashMap::new();
-        // An acknowledgement can be seen before the SYN of its direction, whose first transmission was lost.
+        // If the first transmission of a SYN was lost before the observer, acknowledgements of the same direction can
+        // be seen before the SYN.
         for (_, frame) in packets.iter().filter(|(_, frame)| frame[47] & flag::SYN != 0) {
             flows.entry(key(frame)).or_default().initial = Some(be32(frame, 38));
         }
         for (_, frame) in packets {
             let port = |at: usize| half(frame, at);
             let flow = flows.entry(key(frame)).or_default();
-            let payload = u32::from(port(16)) - 40;
+            let payload = u32::from(port(16)) - 20 - u32::from(frame[46] >> 4) * 4;
             let (flags, seq) = (frame[47], be32(frame, 38));
             flow.packets += 1;
             flow.bytes += frame.len() as u64;
@@ -510,7 +547,8 @@ mod tests {
                     let why = format!("loss {loss}, seed {seed}, direction {side}: {truth:?}");
                     assert_eq!(flow.packets, truth.packets[side], "{why}");
                     assert_eq!(flow.bytes, truth.bytes[side], "{why}");
-                    // If the first SYN was lost before the observer, its retransmission is the first segment seen.
+                    // If the first SYN was lost before the observer, its retransmission is the first segment that the
+                    // observer sees, so it counts neither as repeated nor as late.
                     assert_eq!((flow.repeated, flow.late), (truth.repeated[side], truth.late[side]), "{why}");
                     sums[0] += truth.repeated[side];
                     sums[1] += truth.late[side];
@@ -554,11 +592,82 @@ mod tests {
             assert_eq!(sum(&[&frame[14..34]]), 0xffff);
             let length = ((total - 20) as u16).to_be_bytes();
             assert_eq!(sum(&[&frame[26..34], &[0, 6], &length, &frame[34..14 + total]]), 0xffff);
-            let payload = frame[54..14 + total].to_vec();
+            let payload = frame[34 + usize::from(frame[46] >> 4) * 4..14 + total].to_vec();
             if !payload.is_empty() {
                 let key = (frame[26..38].to_vec(), be32(frame, 38));
                 assert_eq!(payloads.entry(key).or_insert_with(|| payload.clone()), &payload);
             }
+        }
+    }
+
+    /// The flight of a direction is the distance from the highest acknowledgement that the observer saw in the other
+    /// direction to the end of the segment. The sender knows at most this acknowledgement.
+    #[test]
+    fn no_endpoint_sends_more_than_the_window_that_the_other_endpoint_advertises() {
+        let seed = testkit::seed("no_endpoint_sends_more_than_the_window_that_the_other_endpoint_advertises");
+        let large = "30000000".parse().unwrap();
+        let round_trip = "300ms".parse().unwrap();
+        let spec = ConversationSpec { clients: 3, total: 6, response: large, round_trip, ..spec(0.0, seed) };
+        let (packets, truths) = all(&ConversationSpec { segment: 8960, ..spec });
+        assert_eq!(truths.len(), 6);
+        type Way = (u32, u16, u32, u16);
+        /// What the observer saw of one direction: the shift of the SYN, and the highest right edge of the window that
+        /// an acknowledgement opened for the other direction.
+        #[derive(Default)]
+        struct Seen {
+            shift: Option<u8>,
+            edge: Option<u32>,
+        }
+        let mut ways: HashMap<Way, Seen> = HashMap::new();
+        let (mut flight_max, mut mss) = (0, HashMap::new());
+        for (_, frame) in &packets {
+            let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+            let way = (be32(frame, 26), half(34), be32(frame, 30), half(36));
+            let back = (way.2, way.3, way.0, way.1);
+            let header = usize::from(frame[46] >> 4) * 4;
+            let payload = u32::from(half(16)) - 20 - header as u32;
+            let is_syn = frame[47] & flag::SYN != 0;
+            if let (Some(Seen { edge: Some(edge), .. }), true) = (ways.get(&back), payload > 0) {
+                let left = edge.wrapping_sub(be32(frame, 38).wrapping_add(payload)) as i32;
+                assert!(left >= 0, "{} bytes beyond the window, seed {seed}", -left);
+            }
+            let seen = ways.entry(way).or_default();
+            if is_syn {
+                assert_eq!(frame[54..56], [2, 4], "the option MSS, seed {seed}");
+                assert_eq!(frame[58..61], [1, 3, 3], "the option window scale, seed {seed}");
+                mss.insert(way, half(56));
+                seen.shift = Some(frame[61]);
+            }
+            if frame[47] & flag::ACK != 0 {
+                let shift = if is_syn { 0 } else { seen.shift.expect("a SYN") };
+                let window = u32::from(half(48)) << shift;
+                let edge = be32(frame, 42).wrapping_add(window);
+                let is_higher = seen.edge.is_none_or(|known| edge.wrapping_sub(known) as i32 > 0);
+                seen.edge = if is_higher { Some(edge) } else { seen.edge };
+                flight_max = flight_max.max(window);
+            }
+            assert!(u64::from(payload) <= mss.get(&back).copied().unwrap_or(8960).into(), "seed {seed}");
+        }
+        assert!(flight_max > 1 << 20, "windows are scaled");
+    }
+
+    #[test]
+    fn the_truth_of_traffic_that_ends_early_contains_the_open_conversations() {
+        let seed = testkit::seed("the_truth_of_traffic_that_ends_early_contains_the_open_conversations");
+        for end in [0, 20_000_000, 300_000_000, 1_000_000_000] {
+            let mut conversations = Conversations::new(&spec(0.05, seed));
+            let mut buf = vec![0; conversations.max_len()];
+            let mut frames = 0;
+            while let Some((time, _)) = conversations.next(end, &mut buf) {
+                assert!(time < end);
+                frames += 1;
+            }
+            let (ended, open) = (conversations.take_ended(), conversations.take_open());
+            assert!(ended.iter().all(|truth| truth.is_complete) && open.iter().all(|truth| !truth.is_complete));
+            let sum: u64 = ended.iter().chain(&open).map(|truth| truth.packets[0] + truth.packets[1]).sum();
+            assert_eq!(sum, frames, "end {end}, seed {seed}");
+            assert!(end < 100_000_000 || !open.is_empty(), "end {end}, seed {seed}");
+            assert!(conversations.next(u64::MAX, &mut buf).is_none());
         }
     }
 

@@ -1,7 +1,8 @@
 //! Distributions of sizes, times and flows, for synthetic traffic (thesis of HPCAP, §7.3).
 //!
-//! Samples need only the four operations and the square root of IEEE 754, which give the same bits on every machine;
-//! logarithm and exponential function are computed here with these operations. So equal seeds give equal traffic.
+//! Samples are computed only with the four arithmetic operations and the square root of IEEE 754, whose results are
+//! equal on every machine. This module computes the logarithm and the exponential function with these operations. So
+//! equal seeds give equal traffic.
 
 use base::Prng;
 use base::units::{parse_bytes, parse_span};
@@ -13,14 +14,14 @@ use std::str::FromStr;
 pub enum Distribution {
     /// Always this number.
     Constant(f64),
-    /// All numbers between two bounds alike.
+    /// The uniform distribution between two bounds.
     Uniform(f64, f64),
     /// The exponential distribution with this mean: the gaps of a Poisson process.
     Exponential(f64),
     /// The normal distribution with this mean and standard deviation; negative samples are drawn again.
     Normal(f64, f64),
-    /// The Pareto distribution with this exponent and this least value, limited to a greatest value: heavy-tailed if
-    /// the exponent is below 2.
+    /// The Pareto distribution with this exponent and this least value. Larger samples than a greatest value are set to
+    /// it. The distribution is heavy-tailed if the exponent is below 2.
     Pareto {
         /// The exponent, often called alpha.
         exponent: f64,
@@ -125,12 +126,17 @@ impl Distribution {
         }
     }
 
-    /// The largest possible sample; infinite if there is none.
+    /// A number that no sample exceeds. It is finite, because samples are made of random numbers with 53 bits.
     pub fn most(&self) -> f64 {
+        /// The largest sample of an exponential distribution, in means: 53 ln 2, rounded up.
+        const MEANS: f64 = 37.0;
+        /// A bound of the samples of a normal distribution, in standard deviations: the square root of 4 · 53 ln 2,
+        /// rounded up. The square in the polar method is at least 2^-106.
+        const DEVIATIONS: f64 = 13.0;
         match self {
             Self::Constant(most) | Self::Uniform(_, most) | Self::Pareto { most, .. } => *most,
-            Self::Exponential(mean) | Self::Normal(mean, _) if *mean == 0.0 => 0.0,
-            Self::Exponential(_) | Self::Normal(..) => f64::INFINITY,
+            Self::Exponential(mean) => MEANS * mean,
+            Self::Normal(mean, deviation) => mean + DEVIATIONS * deviation,
             Self::Listed(all) => all.iter().map(|(number, _)| *number).fold(0.0, f64::max),
         }
     }
@@ -147,7 +153,8 @@ fn standard_normal(prng: &mut Prng) -> f64 {
     }
 }
 
-/// The natural logarithm of a positive number: of the exponent, and of the fraction by the series of the area tangent.
+/// The natural logarithm of a positive number that is not subnormal: the logarithm of its power of two plus the
+/// logarithm of its fraction. The latter is computed by the series of the inverse hyperbolic tangent.
 pub(crate) fn ln(x: f64) -> f64 {
     const FRACTION: u64 = (1 << 52) - 1;
     let bits = x.to_bits();
@@ -157,7 +164,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     }
     let s = (fraction - 1.0) / (fraction + 1.0);
     let (square, mut power, mut sum) = (s * s, s, 0.0);
-    // The fraction is at most sqrt(2), so |s| < 0.172 and the terms fall below 2^-53 after ten of them.
+    // The fraction is between sqrt(1/2) and sqrt(2), so |s| < 0.172, and all terms after the first ten are below 2^-53.
     for n in 0..12 {
         sum += power / f64::from(2 * n + 1);
         power *= square;
@@ -165,7 +172,8 @@ pub(crate) fn ln(x: f64) -> f64 {
     2.0 * sum + exponent as f64 * std::f64::consts::LN_2
 }
 
-/// The exponential function of a number from 0 to 700, by its series after the reduction by powers of two.
+/// The exponential function of a number from -700 to 700; other numbers are set to the nearest of these. The number is
+/// divided into a multiple of ln 2 and a rest from 0 to ln 2, for which the series is computed.
 pub(crate) fn exp(x: f64) -> f64 {
     const MOST: f64 = 700.0;
     let x = x.clamp(-MOST, MOST);

@@ -1,6 +1,7 @@
-//! The Internet checksum (RFC 1071), without the code by which netgrain verifies it.
+//! The Internet checksum (RFC 1071). It shares no code with the functions by which netgrain verifies checksums, so that
+//! an error in those functions is found.
 
-/// The sum of the 16-bit words of `bytes`; an odd last byte is the upper half of a word.
+/// The sum of the 16-bit words of `bytes`. If the number of bytes is odd, the last byte is the upper half of a word.
 pub fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>()

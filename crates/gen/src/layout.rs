@@ -1,5 +1,5 @@
-//! Byte offsets of the fields of a frame, and its headers (RFC 791, RFC 768). The code encodes them itself: the
-//! generator shares no code with the code that it tests.
+//! Byte offsets of the fields of a frame, and its headers (RFC 791, RFC 768). This module encodes the headers without
+//! the crate that decodes them, because the generator shares no code with the programs that it tests.
 
 use base::Prng;
 use base::hash::mix64;

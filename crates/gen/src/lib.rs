@@ -19,7 +19,8 @@
 //!   sequence.
 //! - `to` and `from` are locally administered addresses: they begin 02:6e:67 in frames with signature, 02:00:00 in
 //!   frames without.
-//! - `magic` is 0x6e67, "ng"; frames without signature have 0 in this field, and filling from this field to their end.
+//! - `magic` is 0x6e67, "ng"; frames without signature have zeros in the bytes 42 to 55, then filling up to their end,
+//!   and no CRC.
 //! - `sequence` counts the frames of one generator from 0, over all flows.
 //! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so
 //!   that a timestamp within 39 hours of the departure restores the upper bits.
@@ -28,12 +29,12 @@
 //!   so flows are distinct 5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only
 //!   the CRC depends on the payload.
 //!
-//! The frames of [`train`] have another payload, for measurements of delay.
-//! [`Synthetic`] is traffic for files: TCP conversations with loss, packets with given distributions of size, flow and
-//! gap, and self-similar sources.
+//! The frames of [`train`] have another payload, for measurements of delay. [`Synthetic`] generates traffic for files:
+//! TCP conversations with loss, packets with given distributions of size, flow and gap, and packets of self-similar
+//! sources.
 //!
 //! The frames are a function of the [`Spec`]: equal specifications give equal frames on every machine. Only the
-//! departure times differ, which the caller passes in.
+//! departure times differ; the caller passes them as arguments.
 //!
 //! ```
 //! # use base::Timestamp;
@@ -78,5 +79,5 @@ pub use on_off::{OnOff, OnOffDepartures};
 pub use pacer::Pacer;
 pub use parts::{FlowPart, Parts, StampTables};
 pub use spec::{MAX_FLOWS, Order, Sizes, Spec, SpecError};
-pub use synthetic::{ParseSyntheticError, Synthetic, SyntheticSpec};
+pub use synthetic::{ParseSyntheticError, Synthetic, SyntheticKind, SyntheticSpec};
 pub use traffic::{Prepared, Traffic};

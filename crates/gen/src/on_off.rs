@@ -1,9 +1,11 @@
-//! Self-similar traffic: the superposition of many sources that are on and off in turn, with heavy-tailed durations.
+//! Self-similar traffic: the sum of many sources that are on and off in turn, with heavy-tailed durations of both
+//! states.
 //!
 //! While a source is on, it sends packets with equal gaps; while it is off, it sends nothing. If the durations have a
 //! Pareto distribution with exponent `a` between 1 and 2, the sum of many sources is self-similar with the Hurst
 //! parameter `(3 - a) / 2` (Willinger, Taqqu, Sherman, Wilson: "Self-similarity through high-variability", IEEE/ACM
-//! Transactions on Networking 5(1), 1997). The same load with exponential durations has the parameter 1/2.
+//! Transactions on Networking 5(1), 1997). If the durations have an exponential distribution, the Hurst parameter is
+//! 1/2.
 
 use crate::distribution::Distribution;
 use base::Prng;
@@ -18,9 +20,9 @@ pub const MAX_SOURCES: u32 = 1 << 20;
 pub struct OnOff {
     /// Number of sources, 1 to 1 048 576.
     pub sources: u32,
-    /// Durations of the state on, in nanoseconds.
+    /// Distribution of the durations of the on state, in nanoseconds.
     pub on: Distribution,
-    /// Durations of the state off, in nanoseconds.
+    /// Distribution of the durations of the off state, in nanoseconds.
     pub off: Distribution,
     /// The gap between the packets of a source that is on, in nanoseconds, at least 1.
     pub gap: u64,
@@ -31,33 +33,35 @@ pub struct OnOff {
 pub struct OnOffDepartures {
     settings: OnOff,
     prng: Prng,
-    /// For each source, the time of its next packet, its number, and the end of its state on.
+    /// For each source, the time of its next packet, the number of the source, and the end of its on state. Times are
+    /// in nanoseconds.
     next: BinaryHeap<Reverse<(u64, u32, u64)>>,
 }
 
 impl OnOffDepartures {
-    /// Begins at time 0, at which each source is at a random moment of a state off.
+    /// Departures from time 0 on. At time 0, each source is at a random moment of its off state.
     pub fn new(settings: OnOff, seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let mut next = BinaryHeap::with_capacity(settings.sources as usize);
         for source in 0..settings.sources {
             let off = settings.off.sample(&mut prng) * prng.unit();
             let on = settings.on.sample(&mut prng);
-            let begin = off as u64;
-            next.push(Reverse((begin, source, begin.saturating_add(on as u64))));
+            let begin = off.round() as u64;
+            next.push(Reverse((begin, source, begin.saturating_add(on.round() as u64))));
         }
         Self { settings, prng, next }
     }
 
-    /// The time of the next packet in nanoseconds, and the number of its source. A state on has at least one packet.
+    /// The time of the next packet in nanoseconds, and the number of its source. A source sends at least one packet in
+    /// each on state.
     pub fn depart(&mut self) -> (u64, u32) {
         let Some(Reverse((time, source, end))) = self.next.pop() else { return (u64::MAX, 0) };
         let following = time.saturating_add(self.settings.gap.max(1));
         let state = if following < end {
             (following, source, end)
         } else {
-            let off = self.settings.off.sample(&mut self.prng) as u64;
-            let on = self.settings.on.sample(&mut self.prng) as u64;
+            let off = self.settings.off.sample(&mut self.prng).round() as u64;
+            let on = self.settings.on.sample(&mut self.prng).round() as u64;
             let begin = end.max(following).saturating_add(off);
             (begin, source, begin.saturating_add(on))
         };
@@ -70,8 +74,8 @@ impl OnOffDepartures {
 mod tests {
     use super::*;
 
-    /// The Hurst parameter by the variance-time plot: the variance of the mean of `m` consecutive counts falls with
-    /// `m^(2H-2)`.
+    /// The Hurst parameter `H`, estimated by the variance-time plot: the variance of the mean of `m` consecutive counts
+    /// is proportional to `m^(2H-2)`.
     fn hurst(counts: &[f64]) -> f64 {
         let variance = |m: usize| {
             let means: Vec<f64> = counts.chunks_exact(m).map(|chunk| chunk.iter().sum::<f64>() / m as f64).collect();
@@ -86,7 +90,7 @@ mod tests {
         1.0 + (n * sxy - sx * sy) / (n * sxx - sx * sx) / 2.0
     }
 
-    /// Packets per 100 ms in 3000 s.
+    /// The number of packets in each interval of 100 ms, over 3000 s.
     fn counts(duration: &str, seed: u64) -> Vec<f64> {
         let duration: Distribution = duration.parse().unwrap();
         let settings = OnOff { sources: 100, on: duration.clone(), off: duration, gap: 50_000_000 };

@@ -148,7 +148,7 @@ fn sizes(text: &str) -> Result<Sizes, SpecError> {
     }
 }
 
-/// The shortest text that [`Spec::from_str`] reads back as the same traffic.
+/// Writes the shortest text that [`Spec::from_str`] parses to an equal specification.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.sizes {

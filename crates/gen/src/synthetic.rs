@@ -1,5 +1,6 @@
 //! Synthetic traffic for files: conversations, packets with given distributions of size, flow and gap, and self-similar
-//! sources. Frames come with their times, so a file of them has exact timing; `netgrain replay` sends it.
+//! sources. Each frame has a computed time, which becomes its timestamp in the file. `netgrain replay` sends the file
+//! with this timing.
 //!
 //! The frames of `mix` and `onoff` have the layout and the signature of [`crate::Traffic`], so that the checker finds
 //! missing and damaged frames.
@@ -28,7 +29,7 @@ pub enum FlowChoice {
     Zipf(f64),
 }
 
-/// Packets with distributions of size, flow and gap.
+/// Packets whose sizes, flows and gaps have given distributions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixSpec {
     /// Frame lengths in bytes, limited to 60 to 9014.
@@ -37,7 +38,7 @@ pub struct MixSpec {
     pub gap: Distribution,
     /// Number of flows.
     pub flows: u32,
-    /// The choice of flows.
+    /// The rule that chooses the flow of each packet.
     pub choice: FlowChoice,
 }
 
@@ -46,7 +47,7 @@ pub struct MixSpec {
 pub enum SyntheticKind {
     /// TCP conversations.
     Conversations(ConversationSpec),
-    /// Packets with distributions.
+    /// Packets whose sizes, flows and gaps have given distributions.
     Mix(MixSpec),
     /// Self-similar sources, and the frame lengths of their packets.
     OnOff(OnOff, Distribution),
@@ -57,11 +58,11 @@ pub enum SyntheticKind {
 pub struct SyntheticSpec {
     /// The kind of traffic.
     pub kind: SyntheticKind,
-    /// End after this number of frames.
+    /// The traffic ends after this number of frames.
     pub packets: Option<u64>,
-    /// End after this time.
+    /// The traffic ends after this time.
     pub duration: Option<Duration>,
-    /// Chooses everything.
+    /// Seed of all random numbers of the traffic.
     pub seed: u64,
 }
 
@@ -70,14 +71,18 @@ pub struct SyntheticSpec {
 pub enum ParseSyntheticError {
     /// The first word is no kind of synthetic traffic.
     Kind(String),
-    /// There is no such key for this kind; then the keys that exist.
+    /// Traffic of this kind does not have this key. The second field lists the keys that it has.
     Key(String, &'static str),
-    /// The value of a key is invalid; then the expected value.
+    /// The value of a key is invalid. The second field describes a valid value.
     Value(String, &'static str),
     /// The value of a key is no distribution.
     Distribution(String, ParseDistributionError),
     /// The traffic would have no end.
     Endless(&'static str),
+    /// The traffic would have no end, because its gaps are zero.
+    NoGaps,
+    /// Samples of the distribution of a key can be too large. The second field is the limit.
+    TooLarge(String, &'static str),
 }
 
 impl fmt::Display for ParseSyntheticError {
@@ -87,6 +92,13 @@ impl fmt::Display for ParseSyntheticError {
             Self::Key(text, keys) => write!(f, "{text:?} is no key of this traffic: write {keys}"),
             Self::Value(part, expected) => write!(f, "{part:?}: write {expected}"),
             Self::Distribution(key, e) => write!(f, "{key}: {e}"),
+            Self::NoGaps => f.write_str(
+                "mix with gaps of 0 does not end by its duration: add packets=100k, or write gaps above 0: gap=exp:10us",
+            ),
+            Self::TooLarge(part, most) => write!(
+                f,
+                "{part:?} can give values above {most}: write a smaller value; samples of exp can be 37 times the mean"
+            ),
             Self::Endless(kind) => write!(f, "{kind} needs an end: add packets=100k or duration=10s"),
         }
     }
@@ -97,6 +109,17 @@ impl std::error::Error for ParseSyntheticError {}
 const TCP_KEYS: &str = "clients, total, request, response, rtt, think, loss, mss, packets, duration or seed";
 const MIX_KEYS: &str = "size, gap, flows, choice, packets, duration or seed";
 const ON_OFF_KEYS: &str = "sources, on, off, gap, size, packets, duration or seed";
+
+/// The largest duration of a key in nanoseconds, so that no time overflows.
+const TIME_MAX: f64 = 10.0 * 86_400e9;
+const TIME_MAX_TEXT: &str = "10 days";
+
+/// The largest number of bytes of a request or a response.
+const BYTES_MAX: f64 = 1e12;
+
+/// The least bound of the gaps of a mix, in nanoseconds, that ends by its duration. With smaller gaps the file would have
+/// more than a million million frames per second.
+const GAP_MIN: f64 = 1e-3;
 
 impl SyntheticSpec {
     /// True if the text begins with a kind of synthetic traffic.
@@ -158,10 +181,15 @@ impl SyntheticSpec {
     /// Checks that the traffic ends.
     ///
     /// # Errors
-    /// If neither the number of packets nor the duration is limited, and the kind has no end of its own.
+    /// If neither the number of packets nor the duration is limited, and traffic of this kind does not end by itself.
     pub fn has_end(&self) -> Result<(), ParseSyntheticError> {
-        let kind = match self.kind {
+        let kind = match &self.kind {
             SyntheticKind::Conversations(_) => return Ok(()),
+            SyntheticKind::Mix(mix)
+                if self.packets.is_none() && self.duration.is_some() && mix.gap.most() < GAP_MIN =>
+            {
+                return Err(ParseSyntheticError::NoGaps);
+            }
             SyntheticKind::Mix(_) => "mix",
             SyntheticKind::OnOff(..) => "onoff",
         };
@@ -173,6 +201,12 @@ impl SyntheticSpec {
         let bad = |expected| ParseSyntheticError::Value(part.to_owned(), expected);
         let distribution =
             || value.parse::<Distribution>().map_err(|e| ParseSyntheticError::Distribution(key.to_owned(), e));
+        let bounded = |most: f64, text| {
+            let found = distribution()?;
+            if found.most() <= most { Ok(found) } else { Err(ParseSyntheticError::TooLarge(part.to_owned(), text)) }
+        };
+        let time = || bounded(TIME_MAX, TIME_MAX_TEXT);
+        let bytes = || bounded(BYTES_MAX, "1 TB");
         let count = |most: u64, expected| {
             parse_count(value)
                 .ok()
@@ -199,17 +233,17 @@ impl SyntheticSpec {
             SyntheticKind::Conversations(spec) => match key {
                 "clients" => spec.clients = count(MAX_CLIENTS.into(), "a number of clients from 1 to 1048576")? as u32,
                 "total" => spec.total = count(u64::MAX, "a number of conversations: total=10k")?,
-                "request" => spec.request = distribution()?,
-                "response" => spec.response = distribution()?,
-                "rtt" => spec.round_trip = distribution()?,
-                "think" => spec.think = distribution()?,
+                "request" => spec.request = bytes()?,
+                "response" => spec.response = bytes()?,
+                "rtt" => spec.round_trip = time()?,
+                "think" => spec.think = time()?,
                 "loss" => spec.loss = share(value).ok_or(bad("a loss from 0 to 50%: loss=1% or loss=0.01"))?,
                 "mss" => spec.segment = count(8960, "a segment size from 1 to 8960 bytes: mss=1460")? as u16,
                 _ => return Err(ParseSyntheticError::Key(part.to_owned(), TCP_KEYS)),
             },
             SyntheticKind::Mix(spec) => match key {
                 "size" => spec.size = distribution()?,
-                "gap" => spec.gap = distribution()?,
+                "gap" => spec.gap = time()?,
                 "flows" => spec.flows = count(MAX_FLOWS.into(), "a number of flows from 1 to 16777216")? as u32,
                 "choice" => {
                     let zipf =
@@ -226,11 +260,12 @@ impl SyntheticSpec {
             },
             SyntheticKind::OnOff(spec, size) => match key {
                 "sources" => spec.sources = count(MAX_SOURCES.into(), "a number of sources from 1 to 1048576")? as u32,
-                "on" => spec.on = distribution()?,
-                "off" => spec.off = distribution()?,
+                "on" => spec.on = time()?,
+                "off" => spec.off = time()?,
                 "gap" => {
-                    let span = parse_span(value).ok().filter(|span| !span.is_zero());
-                    spec.gap = span.ok_or(bad("a span of time above 0: gap=10ms"))?.as_nanos() as u64;
+                    let is_valid = |span: &Duration| !span.is_zero() && span.as_nanos() as f64 <= TIME_MAX;
+                    let span = parse_span(value).ok().filter(is_valid);
+                    spec.gap = span.ok_or(bad("a span of time above 0, up to 10 days: gap=10ms"))?.as_nanos() as u64;
                 }
                 "size" => *size = distribution()?,
                 _ => return Err(ParseSyntheticError::Key(part.to_owned(), ON_OFF_KEYS)),
@@ -240,7 +275,7 @@ impl SyntheticSpec {
     }
 }
 
-/// A share from 0 to [`MAX_LOSS`].
+/// Parses a probability from 0 to [`MAX_LOSS`], such as `0.01` or `1%`.
 fn share(text: &str) -> Option<f64> {
     let number = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok()? / 100.0,
@@ -256,30 +291,53 @@ pub struct Synthetic {
     begin: Timestamp,
     end: u64,
     left: u64,
+    keeps_truth: bool,
 }
 
 #[derive(Debug)]
 enum FrameSource {
     Conversations(Box<Conversations>),
-    Mix(MixSpec, Box<Composer>, Chooser, u64),
+    Mix(MixSpec, Box<Composer>, Chooser, MixTime),
     OnOff(OnOffDepartures, Distribution, Box<Composer>),
 }
 
+/// The time of the next packet of a mix. The gaps are not whole numbers of nanoseconds; the fraction is carried to the
+/// next gap, so that the mean gap is exact.
+#[derive(Clone, Copy, Debug, Default)]
+struct MixTime {
+    nanos: u64,
+    fraction: f64,
+}
+
+impl MixTime {
+    fn advance(&mut self, gap: f64) {
+        let gap = gap + self.fraction;
+        let whole = gap.floor();
+        self.nanos = self.nanos.saturating_add(whole as u64);
+        self.fraction = gap - whole;
+    }
+}
+
 impl Synthetic {
-    /// The traffic of a specification, whose first time is `begin`.
+    /// The traffic of a specification, without the truth of conversations. `begin` is the time 0 of the traffic.
     pub fn new(spec: &SyntheticSpec, begin: Timestamp) -> Self {
         let composer = || Box::new(Composer::new(spec.seed));
         let source = match &spec.kind {
             SyntheticKind::Conversations(conversations) => {
                 FrameSource::Conversations(Box::new(Conversations::new(conversations)))
             }
-            SyntheticKind::Mix(mix) => FrameSource::Mix(mix.clone(), composer(), Chooser::new(mix), 0),
+            SyntheticKind::Mix(mix) => FrameSource::Mix(mix.clone(), composer(), Chooser::new(mix), MixTime::default()),
             SyntheticKind::OnOff(sources, size) => {
                 FrameSource::OnOff(OnOffDepartures::new(sources.clone(), spec.seed), size.clone(), composer())
             }
         };
         let end = spec.duration.map_or(u64::MAX, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        Self { source, begin, end, left: spec.packets.unwrap_or(u64::MAX) }
+        Self { source, begin, end, left: spec.packets.unwrap_or(u64::MAX), keeps_truth: false }
+    }
+
+    /// Keeps the truths of conversations until [`Synthetic::take_ended`] and [`Synthetic::take_open`] take them.
+    pub fn with_truth(self) -> Self {
+        Self { keeps_truth: true, ..self }
     }
 
     /// Length of the longest frame in bytes.
@@ -298,10 +356,16 @@ impl Synthetic {
         self.left = self.left.checked_sub(1)?;
         let at = |begin: Timestamp, time| begin.after(Duration::from_nanos(time));
         let (time, len) = match &mut self.source {
-            FrameSource::Conversations(conversations) => conversations.next(buf)?,
+            FrameSource::Conversations(conversations) => {
+                let frame = conversations.next(self.end, buf);
+                if !self.keeps_truth {
+                    drop(conversations.take_ended());
+                }
+                frame?
+            }
             FrameSource::Mix(spec, composer, chooser, time) => {
-                let now = *time;
-                *time = time.saturating_add(spec.gap.sample(&mut composer.prng) as u64);
+                let now = time.nanos;
+                time.advance(spec.gap.sample(&mut composer.prng));
                 let flow = chooser.next(&mut composer.prng);
                 (now, composer.write(&spec.size, flow, at(self.begin, now), buf))
             }
@@ -321,6 +385,15 @@ impl Synthetic {
         }
     }
 
+    /// Ends the traffic, and returns the truths of the conversations that are open; none for other kinds.
+    pub fn take_open(&mut self) -> Vec<ConversationTruth> {
+        self.left = 0;
+        match &mut self.source {
+            FrameSource::Conversations(conversations) => conversations.take_open(),
+            FrameSource::Mix(..) | FrameSource::OnOff(..) => Vec::new(),
+        }
+    }
+
     /// Number of frames whose length was limited to 60 to 9014 bytes.
     pub fn limited(&self) -> u64 {
         match &self.source {
@@ -336,7 +409,7 @@ struct Chooser {
     choice: FlowChoice,
     flows: u64,
     next: u64,
-    /// For Zipf's law, the sums of the weights up to each flow.
+    /// For Zipf's law: for each flow, the sum of its weight and the weights of all flows before it.
     sums: Vec<f64>,
 }
 
@@ -421,6 +494,15 @@ mod tests {
             ("mix,packets=1,choice=zipf", "choice=zipf:1.1"),
             ("onoff,duration=1s,gap=0", "gap=10ms"),
             ("onoff,duration=1", "duration=10s"),
+            ("mix,gap=0,duration=1ms", "write gaps above 0"),
+            ("mix,gap=list:0/0,duration=1ms", "write gaps above 0"),
+            ("mix,gap=exp:1e19", "above 10 days"),
+            ("onoff,on=1e19", "above 10 days"),
+            ("onoff,gap=11d", "up to 10 days"),
+            ("tcp,rtt=1e19", "above 10 days"),
+            ("tcp,think=exp:1e15", "above 10 days"),
+            ("tcp,think=normal:1:1e19", "above 10 days"),
+            ("tcp,request=1e30", "above 1 TB"),
         ] {
             let parsed = text.parse::<SyntheticSpec>();
             let error = parsed.and_then(|spec| spec.has_end()).expect_err(text).to_string();
@@ -448,6 +530,50 @@ mod tests {
     }
 
     #[test]
+    fn fractions_of_gaps_are_carried() {
+        let last = |text: &str| {
+            let mut all = Synthetic::new(&text.parse().unwrap(), Timestamp::ZERO);
+            let mut buf = vec![0; all.max_len()];
+            std::iter::from_fn(|| all.next(&mut buf)).last().map(|(time, _)| time.nanos())
+        };
+        assert_eq!(last("mix,gap=67.25,packets=10001"), Some(672_500));
+        assert_eq!(last("mix,gap=0.5,duration=1us"), Some(999), "gaps below a nanosecond end too");
+        let mean = last("mix,gap=exp:10,packets=200001,seed=5").unwrap() as f64 / 200_000.0;
+        assert!((mean - 10.0).abs() < 0.1, "mean gap {mean}, seed 5");
+    }
+
+    #[test]
+    fn largest_permitted_times_and_sizes_do_not_overflow() {
+        for text in [
+            "tcp,rtt=10d,think=10d,total=9,clients=3,loss=30%",
+            "tcp,think=exp:6h,rtt=normal:1d:12h,total=99",
+            "tcp,request=1000GB,packets=50k,loss=0,clients=1",
+            "onoff,on=10d,off=10d,gap=10d,packets=1000",
+            "mix,gap=10d,packets=100000",
+        ] {
+            let mut all = Synthetic::new(&text.parse().unwrap(), Timestamp::from_nanos(1_795_257_720_000_000_000));
+            let mut buf = vec![0; all.max_len()];
+            let mut frames = 0;
+            while all.next(&mut buf).is_some() {
+                frames += 1;
+            }
+            assert!(frames > 20, "{text}: {frames} frames");
+        }
+    }
+
+    #[test]
+    fn the_truth_is_kept_only_on_request() {
+        let spec = "tcp,total=50,clients=5".parse().unwrap();
+        let ended = |mut all: Synthetic| {
+            let mut buf = vec![0; all.max_len()];
+            while all.next(&mut buf).is_some() {}
+            all.take_ended().len()
+        };
+        assert_eq!(ended(Synthetic::new(&spec, Timestamp::ZERO)), 0);
+        assert_eq!(ended(Synthetic::new(&spec, Timestamp::ZERO).with_truth()), 50);
+    }
+
+    #[test]
     fn flows_follow_their_choice() {
         let shares = |choice: &str| {
             let text = format!("mix,gap=1us,flows=100,size=60,packets=100k,choice={choice}");
@@ -464,8 +590,8 @@ mod tests {
         };
         assert!(shares("even").iter().all(|count| *count == 1000));
         assert!(shares("uniform").iter().all(|count| (800..1200).contains(count)));
-        // With exponent 1 and 100 flows, the first flow has 1 / H(100) = 19.28 % of the packets and the second half of
-        // them.
+        // With exponent 1 and 100 flows, flow 1 has 1 / H(100) = 19.28 % of the packets, and flow 2 has half as many
+        // packets as flow 1. H(100) is the 100th harmonic number.
         let zipf = shares("zipf:1");
         assert!(zipf[0].abs_diff(19_277) < 600 && zipf[1].abs_diff(9638) < 500, "{zipf:?}");
     }

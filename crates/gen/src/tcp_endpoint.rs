@@ -1,11 +1,13 @@
-//! One endpoint of a TCP connection, as far as its segments show on the wire: handshake, slow start and congestion
-//! avoidance (RFC 5681), fast retransmit with partial acknowledgements (RFC 6582), retransmission timeout with backoff
-//! (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), and the close of both directions.
+//! One endpoint of a TCP connection, reduced to the behaviour that its segments show on the wire: handshake, slow start
+//! and congestion avoidance (RFC 5681), fast retransmit with partial acknowledgements (RFC 6582), retransmission
+//! timeout with backoff (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), the window of the other endpoint with
+//! window scaling (RFC 7323), and the close of both directions.
 //!
-//! The bytes of a direction are counted from the SYN, which has position 0; the data begin at position 1, and the FIN
-//! follows the data. Invariant: `acked <= next <= highest`, and no byte at or above `limit` is sent.
+//! Positions in the stream of a direction are counted from the SYN, which has position 0. The data begin at position 1,
+//! and the FIN follows the data. Invariant: `acked <= next <= highest`, no byte at or above `limit` is sent, and no byte
+//! at or above `acked` plus the window of the other endpoint.
 
-use crate::tcp_frame::flag;
+use crate::tcp_frame::{SYN_WINDOW, WINDOW, flag};
 use std::collections::BTreeMap;
 
 /// The initial congestion window in segments (RFC 6928).
@@ -23,14 +25,14 @@ const MAX_TIMEOUTS: u32 = 8;
 /// Number of duplicate acknowledgements that trigger a retransmission.
 const DUPLICATE_ACKS: u32 = 3;
 
-/// A segment on its way.
+/// A segment that an endpoint has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Position of its first byte.
+    /// Position of the first byte of the segment.
     pub begin: u64,
-    /// Number of positions: payload, and 1 for a SYN or FIN.
+    /// Number of positions of the segment: its payload bytes, or 1 for a SYN or a FIN.
     pub len: u64,
-    /// The next position that the sender expects from the other endpoint.
+    /// The acknowledgement: the next position that the sender of the segment expects from the other endpoint.
     pub ack: u64,
     pub flags: u8,
 }
@@ -42,7 +44,7 @@ pub(crate) enum Timer {
     Acknowledge,
 }
 
-/// The work that an endpoint asks for.
+/// The segments and timers that an endpoint requests from its caller.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     pub segments: Vec<Segment>,
@@ -56,21 +58,24 @@ pub(crate) struct Endpoint {
     data: u64,
     mss: u64,
     round_trip: u64,
-    /// The end of the positions that may be sent now.
+    /// The application permits sending up to this position, exclusive.
     pub limit: u64,
     acked: u64,
     next: u64,
     highest: u64,
     window: u64,
+    /// The window that the other endpoint advertised in its last segment, in bytes.
+    other_window: u64,
     threshold: u64,
     duplicates: u32,
-    /// The position up to which a loss is being repaired.
+    /// During a fast retransmit: the position whose acknowledgement ends it (`recover` in RFC 6582).
     recover: Option<u64>,
     timeouts: u32,
-    /// Generations of the timers, in the order of [`Timer`]: a timer of an earlier generation has no effect.
+    /// The generation of each timer, in the order of [`Timer`]. The expiry of a timer that was started with an earlier
+    /// generation has no effect.
     generations: [u32; 2],
     received: u64,
-    /// Begin and end of ranges that were received out of order.
+    /// Begin and end of each range of positions that was received out of order.
     early: BTreeMap<u64, u64>,
     unacknowledged: u32,
     pub is_reset: bool,
@@ -87,6 +92,7 @@ impl Endpoint {
             next: 0,
             highest: 0,
             window: INITIAL_WINDOW * mss,
+            other_window: SYN_WINDOW,
             threshold: u64::MAX,
             duplicates: 0,
             recover: None,
@@ -99,7 +105,7 @@ impl Endpoint {
         }
     }
 
-    /// The positions of the whole direction: SYN, data, FIN.
+    /// The number of positions of the stream: SYN, data and FIN.
     pub fn total(&self) -> u64 {
         self.data + 2
     }
@@ -109,7 +115,7 @@ impl Endpoint {
         self.data + 1
     }
 
-    /// Next position that is expected from the other endpoint.
+    /// The next position that this endpoint expects from the other endpoint.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -119,10 +125,13 @@ impl Endpoint {
         self.acked >= self.total()
     }
 
-    /// Sends what the window permits.
+    /// Sends the segments that the congestion window, the window of the other endpoint and `limit` permit.
     pub fn send(&mut self, actions: &mut Actions) {
         let before = self.next;
         while self.next < self.limit && (self.next - self.acked < self.window || self.next == self.acked) {
+            if self.next + self.len_at(self.next) - self.acked > self.other_window {
+                break;
+            }
             let segment = self.segment(self.next);
             actions.segments.push(segment);
             self.next = segment.begin + segment.len;
@@ -133,18 +142,26 @@ impl Endpoint {
         }
     }
 
+    /// Number of positions of the segment that begins at a position.
+    fn len_at(&self, begin: u64) -> u64 {
+        match begin {
+            0 => 1,
+            _ if begin >= self.data_end() => 1,
+            _ => self.mss.min(self.data_end() - begin).min(self.limit - begin),
+        }
+    }
+
     /// The segment that begins at a position.
     fn segment(&mut self, begin: u64) -> Segment {
-        let (len, flags) = match begin {
-            0 => (1, flag::SYN),
-            _ if begin >= self.data_end() => (1, flag::FIN | flag::ACK),
-            _ => {
-                let len = self.mss.min(self.data_end() - begin).min(self.limit - begin);
-                (len, if begin + len == self.data_end() { flag::PSH | flag::ACK } else { flag::ACK })
-            }
+        let len = self.len_at(begin);
+        let flags = match begin {
+            0 => flag::SYN,
+            _ if begin >= self.data_end() => flag::FIN | flag::ACK,
+            _ if begin + len == self.data_end() => flag::PSH | flag::ACK,
+            _ => flag::ACK,
         };
         let flags = if self.received > 0 { flags | flag::ACK } else { flags };
-        // Each segment acknowledges, so no separate acknowledgement is needed.
+        // Each segment contains an acknowledgement, so no separate acknowledgement is needed.
         self.unacknowledged = 0;
         self.generations[Timer::Acknowledge as usize] += 1;
         Segment { begin, len, ack: self.received, flags }
@@ -169,12 +186,14 @@ impl Endpoint {
         self.start_timer(actions);
     }
 
-    /// A segment of the other endpoint has arrived. The caller raises `limit` and calls [`Endpoint::send`] afterwards.
+    /// Processes a segment that arrived from the other endpoint. The caller raises `limit` and calls [`Endpoint::send`]
+    /// afterwards.
     pub fn receive(&mut self, segment: &Segment, actions: &mut Actions) {
         if segment.flags & flag::RST != 0 {
             self.is_reset = true;
             return;
         }
+        self.other_window = if segment.flags & flag::SYN != 0 { SYN_WINDOW } else { WINDOW };
         if segment.flags & flag::ACK != 0 {
             self.take_ack(segment, actions);
         }
@@ -238,7 +257,7 @@ impl Endpoint {
         }
     }
 
-    /// A timer has ended.
+    /// Processes the expiry of a timer that was started with this generation.
     pub fn expire(&mut self, timer: Timer, generation: u32, actions: &mut Actions) {
         if self.is_reset || generation != self.generations[timer as usize] {
             return;

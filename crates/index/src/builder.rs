@@ -9,8 +9,8 @@ use crate::rows;
 use crate::sealed::{self, MAX_BLOCKS, MAX_CONTEXT, SubBlockIndex, Summary};
 use crate::set::{GROUP, Set, encode_group};
 use crate::set_sizing::{self, Occupancy};
-use crate::{Entry, Header, Rows};
-use base::{Tally, Timestamp};
+use crate::{Entry, Header, Rows, timestamps};
+use base::{Tally, Timestamp, TimestampQuality};
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -33,6 +33,10 @@ pub struct Builder {
     blocks: Vec<(Block, Tally)>,
     /// The encoded sub-block data of all blocks, as in the index file.
     parts: Vec<u8>,
+    /// The encoded qualities of the timestamps of all blocks, as in the index file.
+    timestamps: Vec<u8>,
+    /// The quality of the timestamps of all blocks together.
+    quality: TimestampQuality,
     sets: Vec<Sets>,
     /// The encoded ledger rows of each block with their checksum, as in the index file; `rows_end` has the end offset
     /// of the rows of each block.
@@ -43,8 +47,16 @@ pub struct Builder {
 impl Builder {
     /// A builder without blocks for a file with this header.
     pub fn new(header: Header) -> Self {
-        let (blocks, parts, sets) = (Vec::new(), Vec::new(), Vec::new());
-        Self { header, blocks, parts, sets, rows: Vec::new(), rows_end: Vec::new() }
+        Self {
+            header,
+            blocks: Vec::new(),
+            parts: Vec::new(),
+            timestamps: Vec::new(),
+            quality: TimestampQuality::UNKNOWN,
+            sets: Vec::new(),
+            rows: Vec::new(),
+            rows_end: Vec::new(),
+        }
     }
 
     /// Adds a block.
@@ -54,6 +66,8 @@ impl Builder {
         let from = self.parts.len();
         entry.sub_blocks.encode(&mut self.parts);
         append_crc(&mut self.parts, from);
+        timestamps::encode(&entry.timestamps, &mut self.timestamps);
+        self.quality = self.quality.and(entry.timestamps);
         let from = self.rows.len();
         rows::encode(&entry.rows, &mut self.rows);
         append_crc(&mut self.rows, from);
@@ -105,8 +119,15 @@ impl Builder {
                 "a packet file of more than 1 TiB cannot be indexed; split it (netgrain convert)",
             ));
         }
-        let mut summary =
-            Summary { bytes, end, blocks: self.blocks.len() as u32, context: joined(context), ..Summary::default() };
+        append_crc(&mut self.timestamps, 0);
+        let mut summary = Summary {
+            bytes,
+            end,
+            timestamps: self.quality,
+            blocks: self.blocks.len() as u32,
+            context: joined(context),
+            ..Summary::default()
+        };
         for (block, tally) in &self.blocks {
             summary.tally += tally;
             summary.stamps = join(summary.stamps, block);
@@ -121,6 +142,7 @@ impl Builder {
         };
         places.table = place(sealed::table(self.blocks.len()));
         places.parts = place(self.parts.len());
+        places.timestamps = place(self.timestamps.len());
         for (groups, to) in groups.into_iter().zip(&mut places.sets) {
             *to = (place(groups * sealed::stripe(self.blocks.len())), groups as u32);
         }
@@ -129,6 +151,7 @@ impl Builder {
         front.extend(summary.encode(&places));
         front.extend(self.table());
         front.append(&mut self.parts);
+        front.append(&mut self.timestamps);
         Ok(Sealing { builder: self, groups, next: Next::Front(front) })
     }
 
@@ -152,9 +175,15 @@ impl Builder {
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
         // The parts of the index whose size does not depend on the chosen numbers of groups: exact bitmaps, block
-        // table, sub-blocks, ledger rows, header and summary.
+        // table, sub-blocks, timestamps, ledger rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
-        let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
+        let fixed = maps
+            + sealed::table(self.blocks.len())
+            + self.parts.len()
+            + self.timestamps.len()
+            + self.rows.len()
+            + header
+            + SUMMARY;
         // The index of a packet file with few packets may exceed 1 % of the file. It may have 4 KiB, because any index
         // file takes a page of the volume, and it may always have one filter group for each key kind and block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
@@ -238,6 +267,7 @@ impl Summary {
             let tally = entry.tally();
             summary.stamps = join(summary.stamps, &Block::of(entry, &tally));
             summary.tally += &tally;
+            summary.timestamps = summary.timestamps.and(entry.timestamps);
             summary.bytes += u64::from(entry.bytes);
         }
         summary.end = summary.stamps.map_or(Timestamp::ZERO, |(_, last)| last);

@@ -1,9 +1,9 @@
 //! The description of one block, and its encoding as an entry of a growing index.
 //!
 //! ```text
-//! "BLK5" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
-//! | first ns u64 | last ns u64 | sub-blocks (`sub_blocks.rs`) | 8 × groups u16 | state u16 | length of rows u32 | rows
-//! | groups by kind | crc
+//! "BLK6" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
+//! | first ns u64 | last ns u64 | sub-blocks (`sub_blocks.rs`) | quality of the timestamps (`timestamps.rs`)
+//! | 8 × groups u16 | state u16 | length of rows u32 | rows | groups by kind | crc
 //! ```
 //! `length` counts the whole entry. `base` is the number of entries before this one in the *chain*, which contains the
 //! entries that are never replaced (see `growing.rs`). `number` is the number of entries written before this one,
@@ -15,9 +15,10 @@ use crate::key::{KINDS, Sets};
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MAX_GROUPS, Set, decode_groups, encode_group};
 use crate::sub_blocks::{NO_RECORD, SubBlocks};
-use base::{Tally, Timestamp};
+use crate::timestamps;
+use base::{Tally, Timestamp, TimestampQuality};
 
-const TAG: [u8; 4] = *b"BLK5";
+const TAG: [u8; 4] = *b"BLK6";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 
@@ -45,6 +46,10 @@ pub struct Entry {
     pub first: Timestamp,
     /// Latest timestamp in the block; meaningless if the block has no packets.
     pub last: Timestamp,
+    /// The methods of the timestamps of the packets of the block; the last estimate of their deviation, and the last
+    /// state of the clock, before the end of the block, or the worst ones if several lie in the block; the clock steps in
+    /// the block.
+    pub timestamps: TimestampQuality,
     /// The ledger rows since the previous block, one per second: packets stored in this block, lost packets, filtered
     /// packets and notes. A second without events has a row of zeros.
     pub rows: Rows,
@@ -67,6 +72,7 @@ impl Entry {
         [base, number, self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
         [self.first, self.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
         self.sub_blocks.encode(&mut out);
+        timestamps::encode(&self.timestamps, &mut out);
         for set in &self.sets.0 {
             let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
             out.extend(groups.to_le_bytes());
@@ -128,6 +134,7 @@ impl ParsedEntry {
         let (block, bytes, first_record, crc) = (part.u32()?, part.u32()?, part.u32()?, part.u32()?);
         let (first, last) = (Timestamp::from_nanos(part.u64()?), Timestamp::from_nanos(part.u64()?));
         let parts = SubBlocks::decode(&mut part)?;
+        let timestamps = timestamps::decode(&mut part)?;
         let mut counts = [0; KINDS];
         for count in &mut counts {
             *count = part.u16()?;
@@ -147,7 +154,7 @@ impl ParsedEntry {
             }
         }
         let first_record = (first_record != NO_RECORD).then_some(first_record);
-        let entry = Entry { block, bytes, first_record, crc, sub_blocks: parts, first, last, rows, sets };
+        let entry = Entry { block, bytes, first_record, crc, sub_blocks: parts, first, last, timestamps, rows, sets };
         part.0.is_empty().then_some(Self { entry, state, base, number })
     }
 }

@@ -29,6 +29,7 @@ mod set_builder;
 mod set_query;
 mod set_sizing;
 mod sub_blocks;
+mod timestamps;
 
 pub use block::Block;
 pub use build::{BlockKeys, SETS_BUDGET};
@@ -50,4 +51,4 @@ pub use sub_blocks::{SUB_BLOCK, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBloc
 pub const SUFFIX: &str = "ngi";
 
 /// The version of the format.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;

@@ -11,6 +11,7 @@ use crate::set::{Set, decode_groups};
 use crate::set_query::SetQuery;
 use crate::sub_blocks::{SubBlockMask, SubBlocks};
 use crate::{Entry, Footer, Index, IndexError, Tail, bytes};
+use base::TimestampQuality;
 use filter::KeyCondition;
 use std::io;
 use std::ops::Range;
@@ -109,7 +110,8 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     let mut entries = Vec::with_capacity(blocks);
     let mut sums = ReadLimits::new();
     let parts = read_parts(source, &places, 0..blocks)?;
-    for (((block, rows), sets), parts) in table.into_iter().zip(sets).zip(parts) {
+    let qualities = read_timestamps(source, &places, blocks)?;
+    for ((((block, rows), sets), parts), timestamps) in table.into_iter().zip(sets).zip(parts).zip(qualities) {
         let parts = parts.ok_or(damaged("sub-blocks"))?;
         let rows = read_rows(source, &places, rows)?;
         if !sums.add(&rows) {
@@ -125,6 +127,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
             sub_blocks: parts,
             first: block.first,
             last: block.last,
+            timestamps,
             rows,
             sets,
         };
@@ -157,6 +160,16 @@ pub(crate) fn read_parts(
     Ok(out)
 }
 
+/// Reads the qualities of the timestamps of all blocks.
+pub(crate) fn read_timestamps(
+    source: &impl ReadAt,
+    places: &SubBlockIndex,
+    blocks: usize,
+) -> io::Result<Vec<TimestampQuality>> {
+    let bytes = up_to(source, places.timestamps, sealed::timestamps_length(blocks))?;
+    Ok(sealed::decode_timestamps(&bytes).ok_or(IndexError::Damaged { part: "timestamps" })?)
+}
+
 /// Reads the ledger rows of a block from this byte range, which is relative to the first ledger row.
 pub(crate) fn read_rows(source: &impl ReadAt, places: &SubBlockIndex, at: Range<u64>) -> io::Result<Rows> {
     let damaged = IndexError::Damaged { part: "ledger rows" };
@@ -175,6 +188,10 @@ fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<
     };
     check("bytes", summary.bytes, entries.iter().map(|e| u64::from(e.bytes)).sum())?;
     check("packets stored", summary.tally.stored, entries.iter().map(|e| e.tally().stored).sum())?;
+    let quality = entries.iter().fold(TimestampQuality::UNKNOWN, |sum, e| sum.and(e.timestamps));
+    if quality != summary.timestamps {
+        return Err(IndexError::Damaged { part: "timestamps" }.into());
+    }
     let footer = Footer {
         bytes: summary.bytes,
         end: summary.end,

@@ -4,13 +4,14 @@
 
 use crate::bytes::checked;
 use crate::header::Layout;
-use crate::read::{read_header, read_parts, read_rows, read_summary};
+use crate::read::{read_header, read_parts, read_rows, read_summary, read_timestamps};
 use crate::read_at::{ReadAt, up_to};
 use crate::sealed::{self, SubBlockIndex, Summary};
 use crate::set::decode_groups;
 use crate::set_query::SetQuery;
 use crate::sub_blocks::{SubBlockMask, SubBlocks};
 use crate::{Block, Entry, Header, Index, IndexError, Rows, Tail};
+use base::TimestampQuality;
 use filter::KeyCondition;
 use std::cell::Cell;
 use std::io;
@@ -217,6 +218,22 @@ impl Reader {
                 let parts = read_parts(&source, places, blocks);
                 self.read += source.read.get();
                 Ok(parts?.into_iter().map(Option::unwrap_or_default).collect())
+            }
+        }
+    }
+
+    /// The quality of the timestamps of each block.
+    ///
+    /// # Errors
+    /// The error of the system call; [`IndexError`] as `InvalidData` if this part of the index is damaged.
+    pub fn timestamps(&mut self, source: &impl ReadAt) -> io::Result<Vec<TimestampQuality>> {
+        match &self.kind {
+            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| e.timestamps).collect()),
+            IndexState::Sealed { front, host_sub_blocks: places, .. } => {
+                let source = CountingReader { source, front, read: Cell::new(0) };
+                let qualities = read_timestamps(&source, places, self.summary.blocks as usize);
+                self.read += source.read.get();
+                qualities
             }
         }
     }

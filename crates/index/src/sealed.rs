@@ -2,15 +2,17 @@
 //! part of the index.
 //!
 //! ```text
-//! header | summary | table | sub-blocks | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
+//! header | summary | table | sub-blocks | timestamps | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
 //!
-//! summary "SUM4" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
+//! summary "SUM5" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
 //!         | last ns u64 | offset of the table u64 | offset of the sub-blocks u64 | offset of the rows u64
-//!         | blocks u32 | 8 × (offset u64, groups u32): position of the sets of a kind | ranges of context u32
+//!         | offset of the timestamps u64 | quality of the timestamps (`timestamps.rs`) | blocks u32
+//!         | 8 × (offset u64, groups u32): position of the sets of a kind | ranges of context u32
 //!         | each: from u64, to u64 | tally, as the row of second 0 | crc
 //! table   per block: block u32 | bytes u32 | first record u32 | crc u32 | first ns u64 | last ns u64 | packets u32
 //!         | lost u64 | offset of its rows u32 | length u32; then crc
 //! sub-blocks  per block: those of `sub_blocks.rs`, crc
+//! timestamps  per block: the quality of its timestamps (`timestamps.rs`); then crc
 //! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
 //! ```
 //! All blocks have the same number of groups of a kind, so the data about one key is contiguous: one read of 32 bytes
@@ -23,10 +25,11 @@ use crate::key::KINDS;
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MAX_GROUPS};
 use crate::sub_blocks::{self, NO_RECORD};
-use base::{Row, Tally, Timestamp};
+use crate::timestamps;
+use base::{Row, Tally, Timestamp, TimestampQuality};
 use std::ops::Range;
 
-const TAG: [u8; 4] = *b"SUM4";
+const TAG: [u8; 4] = *b"SUM5";
 const LENGTH_AT: usize = 4;
 
 /// Number of bytes at the beginning of a summary that a reader needs to determine the length of the summary.
@@ -60,6 +63,8 @@ pub struct Summary {
     pub end: Timestamp,
     /// Earliest and latest timestamp of the packets; `None` if the file has no packets.
     pub stamps: Option<(Timestamp, Timestamp)>,
+    /// The quality of the timestamps of all blocks together.
+    pub timestamps: TimestampQuality,
     /// Number of blocks of the packet file.
     pub blocks: u32,
     /// The sum of all ledger rows of the file.
@@ -76,6 +81,7 @@ pub(crate) struct SubBlockIndex {
     pub table: u64,
     pub parts: u64,
     pub rows: u64,
+    pub timestamps: u64,
     pub sets: [(u64, u32); KINDS],
 }
 
@@ -90,6 +96,11 @@ pub(crate) const fn table(blocks: usize) -> usize {
     blocks * TABLE_ROW + CRC
 }
 
+/// Length in bytes of the qualities of the timestamps for this number of blocks, with their checksum.
+pub(crate) const fn timestamps_length(blocks: usize) -> usize {
+    blocks * timestamps::ENCODED + CRC
+}
+
 impl Summary {
     pub(crate) fn encode(&self, places: &SubBlockIndex) -> Vec<u8> {
         let mut out = TAG.to_vec();
@@ -98,6 +109,8 @@ impl Summary {
         let (size, end) = (places.size, self.end.nanos());
         let numbers = [size, self.bytes, end, first.nanos(), last.nanos(), places.table, places.parts, places.rows];
         numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
+        out.extend(places.timestamps.to_le_bytes());
+        timestamps::encode(&self.timestamps, &mut out);
         out.extend(self.blocks.to_le_bytes());
         for (offset, groups) in &places.sets {
             out.extend(offset.to_le_bytes());
@@ -129,6 +142,8 @@ impl Summary {
         let bytes = part.u64()?;
         let (end, first, last) = (time(&mut part)?, time(&mut part)?, time(&mut part)?);
         (places.table, places.parts, places.rows) = (part.u64()?, part.u64()?, part.u64()?);
+        places.timestamps = part.u64()?;
+        let timestamps = timestamps::decode(&mut part)?;
         let blocks = part.u32()?;
         for place in &mut places.sets {
             *place = (part.u64()?, part.u32()?);
@@ -143,7 +158,7 @@ impl Summary {
         }
         let tally = rows::decode(part.0)?.total();
         let stamps = (first <= last).then_some((first, last));
-        Some((Self { bytes, end, stamps, blocks, tally, context }, places))
+        Some((Self { bytes, end, stamps, timestamps, blocks, tally, context }, places))
     }
 }
 
@@ -154,6 +169,7 @@ impl SubBlockIndex {
         self.rows <= self.size
             && within(self.table, table(blocks) as u64)
             && within(self.parts, (blocks * PARTS) as u64)
+            && within(self.timestamps, timestamps_length(blocks) as u64)
             && self.sets.iter().all(|(offset, groups)| {
                 let groups = *groups as usize;
                 let is_size = groups == 0 || groups.is_power_of_two() && groups <= MAX_GROUPS;
@@ -170,6 +186,11 @@ pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
     out.extend(u32::try_from(block.packets).unwrap_or(u32::MAX).to_le_bytes());
     out.extend(block.lost.min(MAX_LOST).to_le_bytes());
     [rows.0, rows.1].iter().for_each(|n| out.extend(n.to_le_bytes()));
+}
+
+/// The qualities of the timestamps of all blocks; `None` if they are damaged.
+pub(crate) fn decode_timestamps(bytes: &[u8]) -> Option<Vec<TimestampQuality>> {
+    checked(bytes)?.chunks_exact(timestamps::ENCODED).map(|quality| timestamps::decode(&mut Cursor(quality))).collect()
 }
 
 /// The rows of a table, each with the byte range of the block's ledger rows, relative to the first ledger row.

@@ -31,14 +31,9 @@
 mod alloc;
 mod common_case;
 mod compile;
-mod exits;
-mod fast_path;
 mod frame;
 mod meta;
-mod number;
-mod parse_headers;
 mod refusal;
-mod tables;
 
 pub use meta::{COMPACT_BYTES, KernelVerdict, METADATA_BYTES, MapValue, QueueGenerations};
 pub use refusal::Refusal;

@@ -2,11 +2,11 @@
 //! inference must have accepted the expressions.
 
 use crate::syntax::{Binding, Error, Expr, Node, entry};
-use crate::table::{self, Function};
-use crate::term::{ActionTerm, FlowMap, Pred, Prop};
+use crate::table;
+use crate::table::value::{MILLION, Value};
+use crate::term::{ActionTerm, FlowMap, Pred};
 use crate::types::Type;
 use ir::Prefix;
-use ir::key::Key;
 use std::sync::Arc;
 
 /// Maximum size of a term in nodes, and maximum nesting depth.
@@ -14,43 +14,6 @@ const MAX_WORDS: usize = 20_000;
 const MAX_LEVELS: usize = 250;
 /// Maximum number of function applications and copied value nodes.
 const MAX_STEPS: usize = 200_000;
-
-/// The value of an expression.
-#[derive(Clone, Debug)]
-pub enum Value<'a> {
-    /// An action.
-    Act(ActionTerm),
-    /// A predicate.
-    Pred(Pred),
-    /// A property.
-    Prop(Prop),
-    /// A number.
-    Int(i64),
-    /// A probability.
-    Chance(f64),
-    /// The packet, which is not known before the program runs.
-    Packet,
-    /// A text.
-    Text(String),
-    /// An address or a network.
-    Net(Prefix),
-    /// A flow key.
-    Key(Key),
-    /// A flow map.
-    Map(Arc<FlowMap>),
-    /// A counter.
-    Counter(u8),
-    /// A change of a number, such as `(+ 1)`.
-    Change(i64),
-    /// An arm of `case_of`.
-    Arm(u64, ActionTerm),
-    /// A list.
-    List(Vec<Value<'a>>),
-    /// A function of the function table and its arguments so far.
-    Function(&'static Function, Vec<Value<'a>>),
-    /// A function of the program and its arguments so far.
-    Closure(&'a [String], &'a Expr, Vec<Value<'a>>, Vec<(String, Value<'a>)>),
-}
 
 /// The term of `main`, for frames of this link type, as pcap numbers it.
 ///
@@ -342,9 +305,6 @@ fn too_large(e: &Expr) -> Error {
     Error::new(e.span.clone(), "the program becomes too large here")
         .help("a binding that uses another binding twice is twice as large, and each test of a filter counts")
 }
-
-/// A probability can also be written as an integer, which counts millionths: 1,000,000 means probability 1.
-pub const MILLION: f64 = 1e6;
 
 /// Converts the value to the wanted type where the language has an implicit conversion.
 fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'a>, Error> {

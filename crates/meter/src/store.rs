@@ -279,12 +279,16 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
         if recovered.journals > 0 {
             let rows = plural(recovered.rows, "record or row", "records and rows");
             let journals = plural(recovered.journals, "journal", "journals");
-            let torn = recovered.torn;
-            (self.report)(&format!(
-                "{}: {rows} sealed from {journals} of a killed recorder, {torn} bytes incomplete; flows that were \
-                 active then have no record of their last minutes; their packets are stored",
-                self.label
-            ));
+            let (label, torn) = (&self.label, recovered.torn);
+            (self.report)(&match recovered.rows {
+                0 => format!(
+                    "{label}: no record or row found in {journals} of a killed recorder, {torn} bytes incomplete"
+                ),
+                _ => format!(
+                    "{label}: {rows} sealed from {journals} of a killed recorder, {torn} bytes incomplete; flows that \
+                     were active then have no record of their last minutes; their packets are stored"
+                ),
+            });
         }
         if recovered.hidden > 0 {
             (self.report)(&format!(

@@ -7,10 +7,11 @@ use crate::packet_bytes::{BATCH, PacketBytes};
 use crate::report::{MeterReport, TunnelReport};
 use crate::sink::Sinks;
 use crate::table::Table;
-use base::{Tally, Timestamp};
+use base::{ClockSteps, Note, Tally, Timestamp, TimestampMethod, TimestampMethods};
 use flow::Packet;
 use ring::{Control, Desc, flag};
-use series::{Direction, Row, SeriesMeter, count_packet};
+use series::{Direction, Row, SeriesMeter, TimestampCounters, count_packet};
+use std::num::NonZeroU32;
 use std::time::Duration;
 use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
@@ -37,6 +38,8 @@ pub struct Work {
     second: Option<u64>,
     /// Numbers of packets of this second by outcome (stored, filtered, lost) that the time series does not contain yet.
     tally: Tally,
+    /// Numbers of stored packets of this second by timestamp method that the time series does not contain yet.
+    methods: [u64; TimestampMethod::COUNT],
     /// Decoded headers, whose memory is reused for each stretch (packets of one second without a control descriptor
     /// between them). Their number is the length of the longest stretch so far.
     decoded: Vec<Decoded>,
@@ -67,6 +70,7 @@ impl Work {
             located,
             second: None,
             tally: Tally::default(),
+            methods: [0; TimestampMethod::COUNT],
             decoded: Vec::with_capacity(BATCH),
             originals: Vec::new(),
             packets: 0,
@@ -105,10 +109,11 @@ impl Work {
         if descs.is_empty() {
             return;
         }
-        let (mut bytes, mut flags, mut has_duplicates) = (0, 0, false);
+        let (mut bytes, mut flags, mut method_bits, mut has_duplicates) = (0, 0, 0, false);
         for desc in descs {
             bytes += u64::from(queue.wire_len(desc));
             flags |= desc.flags;
+            method_bits |= desc.annotations().timestamp_method_bit();
             has_duplicates |= desc.duplicate_class().is_some();
         }
         self.tally.offered += descs.len() as u64;
@@ -118,6 +123,15 @@ impl Work {
         // contain the note.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
+        }
+        // All packets of a stretch mostly have the same method.
+        let methods = TimestampMethods::from_any_bits(method_bits);
+        for method in methods.iter() {
+            let is_only = methods == TimestampMethods::from_iter([method]);
+            self.methods[method as usize] += match is_only {
+                true => descs.len() as u64,
+                false => descs.iter().filter(|desc| desc.timestamp_method() == method).count() as u64,
+            };
         }
         if shed {
             self.unmetered += descs.len() as u64;
@@ -215,6 +229,16 @@ impl Work {
             Some(Control::Duplicate { packets }) => {
                 self.account(second, &Tally { offered: packets, duplicate: packets, ..Tally::default() });
             }
+            Some(Control::Timestamps { deviation_nanos, clock }) => {
+                let deviation = deviation_nanos.map_or(0, NonZeroU32::get);
+                self.timestamps(second, &TimestampCounters::of_report(deviation.into(), clock));
+            }
+            Some(Control::ClockStep { steps, nanos }) => {
+                let mut tally = Tally::default();
+                tally.notes[Note::ClockStep as usize] = steps.into();
+                self.account(second, &tally);
+                self.timestamps(second, &TimestampCounters::of_steps(&ClockSteps::one(nanos)));
+            }
             Some(Control::Tick) if self.second != Some(second) => self.turn(second),
             _ => {}
         }
@@ -223,6 +247,12 @@ impl Work {
     fn account(&mut self, second: u64, tally: &Tally) {
         if let Some(series_meter) = &mut self.series {
             series_meter.ledger(second, tally);
+        }
+    }
+
+    fn timestamps(&mut self, second: u64, counters: &TimestampCounters) {
+        if let Some(series_meter) = &mut self.series {
+            series_meter.timestamps(second, counters);
         }
     }
 
@@ -253,6 +283,8 @@ impl Work {
         let tally = std::mem::take(&mut self.tally);
         if tally != Tally::default() {
             self.account(second, &tally);
+            let methods = std::mem::take(&mut self.methods);
+            self.timestamps(second, &TimestampCounters::of_methods(methods));
         }
         let (now, last) = (self.sessions.counts(), self.tunnel_report);
         if now.numbered > last.numbered
@@ -347,4 +379,102 @@ impl Work {
 /// The direction of a packet.
 fn direction(desc: &Desc) -> Direction {
     if desc.flags & flag::OUTGOING != 0 { Direction::Out } else { Direction::In }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::SinkReport;
+    use crate::sink::Sink;
+    use base::ClockState;
+    use flow::Record;
+    use ring::{AnnotatedPosition, Annotations};
+    use std::sync::{Arc, Mutex};
+
+    /// Collects the series rows.
+    #[derive(Clone, Default)]
+    struct RowSink(Arc<Mutex<Vec<Row>>>);
+
+    impl Sink for RowSink {
+        fn kind(&self) -> &'static str {
+            "test"
+        }
+
+        fn record(&mut self, _: &Record) {}
+
+        fn row(&mut self, row: &Row) {
+            self.0.lock().expect("the lock").push(*row);
+        }
+
+        fn tick(&mut self, _: Timestamp) {}
+
+        fn finish(&mut self) {}
+
+        fn report(&self) -> SinkReport {
+            SinkReport::default()
+        }
+    }
+
+    /// Packets of 60 zeros.
+    struct Zeros;
+
+    impl PacketBytes for Zeros {
+        fn bytes(&self, _: &Desc) -> &[u8] {
+            &[0; 60]
+        }
+
+        fn wire_len(&self, _: &Desc) -> u32 {
+            60
+        }
+
+        fn link_type(&self) -> u16 {
+            1
+        }
+
+        fn queue(&self) -> u16 {
+            0
+        }
+    }
+
+    fn second(second: u64) -> Timestamp {
+        Timestamp::from_secs_nanos(second, 0)
+    }
+
+    fn packet(at: u64, method: TimestampMethod) -> Desc {
+        let annotated_pos = AnnotatedPosition::new(0).with_annotations(Annotations::new(method, None));
+        Desc { annotated_pos, ts: second(at).nanos(), caplen: 60, wire_len: 60, ..Desc::default() }
+    }
+
+    #[test]
+    fn rows_have_the_methods_the_last_report_and_the_clock_steps_of_their_second() {
+        let sink = RowSink::default();
+        let sinks = Sinks::new(vec![Box::new(sink.clone())]);
+        let mut work = Work::new(None, Some(SeriesMeter::new(0)), sinks, 1, false);
+        let clock = ClockState { synchronised: true, maximum_error_micros: 250, frequency_ppb: 1500 };
+        let report = Control::Timestamps { deviation_nanos: NonZeroU32::new(70), clock: Some(clock) };
+        let step = Control::ClockStep { steps: 1, nanos: -5_000_000 };
+        let descs = [
+            packet(10, TimestampMethod::Poll),
+            packet(10, TimestampMethod::Wdts),
+            packet(10, TimestampMethod::Wdts),
+            Desc::control(report, second(10)),
+            Desc::control(Control::Tick, second(11)),
+            Desc::control(step, second(11)),
+            packet(11, TimestampMethod::Poll),
+        ];
+        // The packets of a second that are skipped are stored, so they count too.
+        work.take(&Zeros, &descs[..5], true);
+        work.take(&Zeros, &descs[5..], false);
+        work.finish();
+        let rows = sink.0.lock().expect("the lock").clone();
+        assert_eq!(rows.iter().map(|row| row.second).collect::<Vec<_>>(), [10, 11]);
+        let mut expected = TimestampCounters::of_report(70, Some(clock));
+        expected.methods[TimestampMethod::Poll as usize] = 1;
+        expected.methods[TimestampMethod::Wdts as usize] = 2;
+        assert_eq!(rows[0].timestamps, expected);
+        let mut expected = TimestampCounters { step_back_nanos: 5_000_000, ..TimestampCounters::default() };
+        expected.methods[TimestampMethod::Poll as usize] = 1;
+        assert_eq!(rows[1].timestamps, expected);
+        assert_eq!(rows[1].ledger.notes[Note::ClockStep as usize], 1);
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::disk::Disk;
 use crate::{Cost, Origin, Query};
-use base::{Tally, Timestamp};
+use base::{Tally, Timestamp, TimestampQuality};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use wire::Headers;
@@ -33,6 +33,7 @@ struct OriginCounts {
     tally: Tally,
     /// Number of packets lost since the last packet that the query returned, for each origin.
     lost: u64,
+    timestamps: TimestampQuality,
 }
 
 impl QueryContext {
@@ -95,6 +96,17 @@ impl QueryContext {
     /// The ledger of an origin so far.
     pub fn tally(&self, origin: usize) -> Tally {
         self.counted.get(origin).map(|c| c.tally).unwrap_or_default()
+    }
+
+    /// Adds the quality of the timestamps of blocks of an origin.
+    pub fn add_timestamps(&mut self, origin: usize, quality: TimestampQuality) {
+        let known = &mut self.counted[origin].timestamps;
+        *known = known.and(quality);
+    }
+
+    /// The quality of the timestamps of an origin so far.
+    pub fn timestamps(&self, origin: usize) -> TimestampQuality {
+        self.counted.get(origin).map(|c| c.timestamps).unwrap_or_default()
     }
 
     /// Registers that packets of an origin were lost; the loss is reported with the next packet of this origin.

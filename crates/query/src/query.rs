@@ -34,6 +34,9 @@ pub struct Query {
     /// Stream positions between which the matching packets of one queue are, if known. The query reads sealed files of
     /// that queue only at these positions.
     pub seek: Option<SeekHint>,
+    /// If true, the query reads the quality of the timestamps of the selected blocks from the indexes
+    /// ([`Results::timestamps`](crate::Results::timestamps)).
+    pub with_timestamp_quality: bool,
     /// The query ends early when another thread or a signal handler sets this flag.
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -63,6 +66,7 @@ impl Default for Query {
             follow: false,
             live: true,
             seek: None,
+            with_timestamp_quality: false,
             stop: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::merge::Merge;
 use crate::{Batch, Cost, FoundPacket, Origin, Query, QueryContext, QueryError, QuerySource, foreign, sealed};
-use base::Tally;
+use base::{Tally, TimestampQuality};
 
 /// A running query: returns the selected packets and reports cost, warnings and ledgers.
 pub struct Results {
@@ -108,5 +108,12 @@ impl Results {
     /// interval.
     pub fn tally(&self, origin: usize) -> Tally {
         self.context.tally(origin)
+    }
+
+    /// The quality of the timestamps of the blocks of an origin that the query has selected so far, from the indexes of
+    /// the store, if the query requests it ([`Query::with_timestamp_quality`](crate::Query::with_timestamp_quality)). A
+    /// file that is being recorded counts with all its blocks.
+    pub fn timestamps(&self, origin: usize) -> TimestampQuality {
+        self.context.timestamps(origin)
     }
 }

@@ -176,7 +176,8 @@ impl SeriesOfPackets {
             if known.direction == series::Direction::In && known.second >= since {
                 let (second, interface) = (known.second, known.interface);
                 let silent = Row { second, interface, ..Row::default() };
-                self.made.rows.entry((second, interface)).or_insert(silent).ledger = known.ledger;
+                let row = self.made.rows.entry((second, interface)).or_insert(silent);
+                (row.ledger, row.timestamps) = (known.ledger, known.timestamps);
             }
         }
         while let Some(entry) = self.made.rows.first_entry().filter(|entry| is_due(entry.key().0)) {
@@ -250,12 +251,12 @@ fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) 
     columns::Query { interfaces: interfaces.to_vec(), from, to, fields, ..columns::Query::new(store) }
 }
 
-/// The names of the columns of the ledger.
+/// The names of the columns of the ledger and of the quality of timestamps.
 fn ledger_columns() -> Vec<String> {
     let is_of_ledger = |quantity: &&Quantity| {
         let mut row = Row::default();
         *quantity.of_mut(&mut row) = 1;
-        row.ledger != Row::default().ledger
+        (row.ledger, row.timestamps) != (Row::default().ledger, Row::default().timestamps)
     };
     quantities().iter().filter(is_of_ledger).map(|quantity| quantity.name.to_string()).collect()
 }

@@ -10,6 +10,7 @@
 mod block;
 mod job;
 mod order;
+mod quality;
 mod raw;
 mod seconds;
 
@@ -141,6 +142,8 @@ impl Cutter {
             Control::Duplicate { packets } => {
                 self.block.count(second, &Tally { offered: packets, duplicate: packets, ..Tally::default() });
             }
+            Control::Timestamps { deviation_nanos, clock } => self.block.report_timestamps(deviation_nanos, clock),
+            Control::ClockStep { steps, nanos } => self.block.clock_step(second, steps, nanos),
             Control::Tick => {
                 self.block.count(second, &Tally::default());
                 self.ticked = true;

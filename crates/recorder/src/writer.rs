@@ -232,9 +232,9 @@ impl<D: Device> Writer<D> {
         self.token
     }
 
-    fn complete(&mut self, mut done: Completion, now: Duration) {
-        if self.checkpointed(done.token, &mut done.result) {
-            return;
+    fn complete(&mut self, done: Completion, now: Duration) {
+        if let Some(file) = self.files.iter_mut().find(|f| f.checkpoint.token() == Some(done.token)) {
+            return file.complete_checkpoint(&mut self.device, done.result);
         }
         if self.allocated(done.token, done.result.is_ok()) {
             return;
@@ -250,8 +250,17 @@ impl<D: Device> Writer<D> {
             return;
         };
         if let Err(error) = piece.complete(done.result) {
-            let path = self.files.iter().find(|f| Some(f.data) == flight).map(|f| f.hidden_data.clone());
+            let path = self.files.iter().find(|f| Some(f.data) == flight).map(|f| f.path.clone());
             self.fail("write", path.unwrap_or_default(), error, now);
+        }
+    }
+
+    /// Starts the syncs of checkpoints that are due.
+    fn checkpoint(&mut self, now: Duration) {
+        for file in &mut self.files {
+            if file.start_checkpoint(&mut self.device, self.token + 1, now) {
+                self.token += 1;
+            }
         }
     }
 
@@ -273,9 +282,8 @@ impl<D: Device> Writer<D> {
             let Some(mut front) = self.flights.pop_front() else { return };
             if let (Some(part), Some((at, words))) = (front.part.take(), written) {
                 let open = &mut self.files[at];
-                self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
+                self.totals.bytes += open.extent.grow(part.offset + part.bytes.len() as u64);
                 open.accept(*part, words);
-                open.checkpoint.touch();
             }
             if let (Some((len, end)), Some(file)) = (front.close, front.file)
                 && let Some(open) = self.files.iter_mut().find(|f| f.data == file)
@@ -297,17 +305,17 @@ impl<D: Device> Writer<D> {
         }
         // The marker is written before the index entry, because the entry makes the packets visible, and queries find a
         // file without a marker only by the time in its name.
-        if part.is_out_of_order(self.files[at].start)
+        if part.is_out_of_order(self.files[at].name.start)
             && let Err(error) = self.files[at].mark_out_of_order(&mut self.device, &self.config.directory())
         {
-            let path = self.files[at].hidden_data.clone();
+            let path = self.files[at].path.clone();
             self.fail("write the out-of-order marker of", path, error, now);
             return Err(Unwritten);
         }
         let open = &self.files[at];
-        let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
-        if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
-            let path = open.hidden_index.clone();
+        let words = open.index.positions.write_entry(&part.entry, &part.new_rows, part.last);
+        if let Err(error) = self.device.put(open.index.file, words.at, &words.bytes) {
+            let path = open.index.path.clone();
             self.fail("write", path, error, now);
             return Err(Unwritten);
         }
@@ -364,8 +372,8 @@ impl<D: Device> Writer<D> {
             Job::Write(part) => self.begin_write(part),
             Job::Open { release, .. } | Job::Release(release) => self.flights.push_back(Flight::release(release)),
             Job::Close { len, end, release } => {
-                if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
-                    self.begun.latest = self.begun.latest.max(open.latest);
+                if let Some(open) = self.files.last().filter(|open| open.order.is_in_order()) {
+                    self.begun.latest = self.begun.latest.max(open.order.latest);
                 }
                 let current = self.files.last().map(|f| f.data);
                 self.flights.push_back(Flight::close(current, len, end, release));

@@ -1,4 +1,4 @@
-//! Commands to a replay while it runs, and its state, shared between the sending loop and other threads.
+//! Commands to a running replay, and the state of the replay. The sending loop and other threads share both.
 
 use crate::pace::{Pace, ParsePaceError};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A command to a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
-    /// Stop sending until [`Command::Resume`]. The interval before the next frame continues after the pause.
+    /// Stop sending until [`Command::Resume`]. The rest of the interval before the next frame passes after the pause.
     Pause,
     /// Continue after a pause.
     Resume,
@@ -105,16 +105,15 @@ pub struct Settings {
 /// Flags that signal handlers set.
 #[derive(Clone, Debug, Default)]
 pub struct SignalFlags {
-    /// The replay ends.
+    /// Set to end the replay.
     pub stop: Arc<AtomicBool>,
-    /// The process was stopped (SIGTSTP) and has been continued. The waiting frame is then due at once, and all later
-    /// frames keep their distance from it.
+    /// Set when the process continues after it was stopped (SIGTSTP, SIGSTOP). The time of the stop counts as a pause.
     pub continued: Arc<AtomicBool>,
-    /// The replay pauses, or continues if it pauses already.
+    /// Set to pause the replay, or to resume it if it is paused.
     pub toggle: Arc<AtomicBool>,
 }
 
-/// Shared by the sending loop and the threads that give commands.
+/// The state of a replay that the sending loop shares with the threads that pass commands to it.
 #[derive(Debug)]
 pub struct Control {
     settings: Mutex<Settings>,
@@ -179,7 +178,8 @@ impl Control {
         self.signals.stop.load(Ordering::Relaxed)
     }
 
-    /// The settings if they changed since the generation `seen`, which is updated.
+    /// Returns the settings if they have changed since the generation `seen`, and sets `seen` to the present
+    /// generation.
     #[inline]
     pub(crate) fn changed(&self, seen: &mut u64) -> Option<Settings> {
         let generation = self.generation.load(Ordering::Acquire);
@@ -189,12 +189,12 @@ impl Control {
         })
     }
 
-    /// The settings now.
+    /// The present settings.
     pub(crate) fn settings(&self) -> Settings {
         *self.locked()
     }
 
-    /// True once after the process was continued.
+    /// Returns true once after each time that the process was continued.
     #[inline]
     pub(crate) fn take_continued(&self) -> bool {
         take(&self.signals.continued)

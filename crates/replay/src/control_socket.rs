@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket (SOCK_SEQPACKET) at which other processes give commands to a replay. Each message
+//! The control socket: a Unix socket (SOCK_SEQPACKET) to which other processes send commands for a replay. Each message
 //! is a command as text; the answer is a JSON document: the status, or an object with the key `error`.
 
 use crate::control::{Command, Control};
@@ -11,8 +11,8 @@ use sys::unix::{Connection, Listener, wait_readable};
 /// The longest command and the longest answer in bytes.
 const MESSAGE_MAX: usize = 4096;
 
-/// The time within which a client must send its command. One thread serves all clients, so that another client waits
-/// this long at most.
+/// The time within which a client must send its command. One thread serves all clients one after another, so a client
+/// that sends no command delays the next client by at most this time.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest wait between two checks whether the replay has ended.
@@ -21,7 +21,8 @@ const END_CHECK: Duration = Duration::from_millis(100);
 /// Serves the socket in a thread until the replay is stopped or the returned value is dropped.
 ///
 /// # Errors
-/// If the socket cannot be bound: another process listens there, or the directory is not writable.
+/// If the socket cannot be bound, for example because another process listens at the path, or because the directory is
+/// not writable.
 pub fn serve(path: &Path, control: Arc<Control>, version: u64) -> io::Result<ControlSocket> {
     use std::os::fd::AsFd;
     let listener = Listener::bind(path, 0o600, None, None)?;
@@ -32,7 +33,7 @@ pub fn serve(path: &Path, control: Arc<Control>, version: u64) -> io::Result<Con
             if wait_readable(&[listener.as_fd()], END_CHECK).is_ok_and(|ready| !ready.is_empty())
                 && let Ok(connection) = listener.accept()
             {
-                // A client that sends no complete command only loses its connection.
+                // If a client sends no complete command, its connection is closed, and the replay continues.
                 let _ = answer(&connection, &control, version);
             }
         }

@@ -9,9 +9,10 @@
 //!  └──────────── reading thread ─────────┘ └────── sending thread ───────┘
 //! ```
 //!
-//! [`pace`], [`rewrite`] and [`prepare`] read no clock and make no system calls. The mechanisms follow
-//! tcpreplay and pfq-gen (thesis of PFQ, chapter 5): original timing, factor, packets or bits per second, flat out;
-//! passes, copies and random addresses.
+//! [`pace`], [`rewrite`] and [`prepare`] read no clock and make no system calls. The functions of the crate follow
+//! tcpreplay and pfq-gen (thesis of PFQ, chapter 5): original timing, timing scaled by a factor, a rate in packets or
+//! bits per second, or as fast as possible; repeated passes over the capture; copies of packets with other addresses;
+//! random addresses.
 #![forbid(unsafe_code)]
 
 pub mod control;

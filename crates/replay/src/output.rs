@@ -19,13 +19,13 @@ pub struct OutputCounts {
 /// Sends frames.
 pub trait Output {
     /// Sends frames in order and returns how many of them, from the first on, the interface accepted or refused. The
-    /// other frames must be sent again.
+    /// caller must pass the other frames again.
     ///
     /// # Errors
     /// If the interface disappeared or is down.
     fn send(&mut self, frames: &[&[u8]]) -> Result<usize, OutputError>;
 
-    /// Waits until all frames are sent, or the driver makes no progress; then returns the counters.
+    /// Waits until all frames are sent, or until the driver no longer completes frames. Returns the counters.
     ///
     /// # Errors
     /// If the interface disappeared or is down.
@@ -44,12 +44,12 @@ pub enum Method {
     PacketSocket,
 }
 
-/// The reason why frames cannot be sent. The text contains the interface and the advice.
+/// The reason why frames cannot be sent. The error text names the interface and what the user can do.
 #[derive(Debug)]
 pub enum OutputError {
-    /// Of AF_XDP.
+    /// AF_XDP failed with this error.
     AfXdp(SourceError),
-    /// Of the packet socket.
+    /// The packet socket failed with this error.
     PacketSocket(EgressError),
     /// The interface is down or was removed.
     Down(String),
@@ -84,7 +84,7 @@ enum Kind {
 const FRAMES: usize = 2048;
 const FRAME_MEMORY: usize = 64 << 20;
 
-/// The bytes of a VLAN tag, which may exceed the MTU.
+/// Length of a VLAN tag in bytes. A frame with a VLAN tag may exceed the MTU by this length.
 const TAG: usize = 4;
 
 impl Interface {
@@ -128,7 +128,7 @@ impl Interface {
         self.longest
     }
 
-    /// One line that says how the frames are sent.
+    /// One line of text that names the method, the interface and the queue.
     pub fn description(&self) -> &str {
         &self.description
     }

@@ -35,17 +35,17 @@ pub enum Truncated {
 pub enum SecondInterface {
     /// Packets that the capturing host sent go to the second interface.
     Outbound,
-    /// Packets of all inputs except the first go to the second interface: those of another file, or, in a single pcapng
-    /// file, of another interface.
+    /// Packets of all inputs except the first (number 0) go to the second interface: the packets of another file, or, if
+    /// there is a single pcapng file, of another interface.
     OtherInputs,
-    /// Packets that match the filter go to the second interface.
+    /// Packets that match this filter go to the second interface.
     Matching(Filter),
 }
 
 /// The selection and the treatment of packets.
 #[derive(Clone, Debug)]
 pub struct Preparation {
-    /// Only packets that match are sent.
+    /// Only packets that match this filter are sent.
     pub filter: Filter,
     /// The treatment of truncated packets.
     pub truncated: Truncated,
@@ -77,7 +77,7 @@ pub struct PacketCounts {
     pub padded: u64,
     /// Truncated packets whose captured bytes were sent; part of `replayed`.
     pub sent_truncated: u64,
-    /// Changes that could not be made.
+    /// Frames in which a requested change could not be made.
     #[serde(flatten)]
     pub rewrite: RewriteCounts,
 }
@@ -111,15 +111,15 @@ impl PacketCounts {
 /// One frame of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameEntry {
-    /// Timestamp of its packet.
-    pub ts: Timestamp,
-    /// Position of its bytes in the block.
+    /// Timestamp of the packet of which the frame was made; `None` as in [`CapturedPacket::ts`].
+    pub ts: Option<Timestamp>,
+    /// Offset of the frame in the bytes of the block.
     pub begin: u32,
     /// Length in bytes.
     pub len: u32,
-    /// The interface that sends it: 0 or 1.
+    /// The interface that sends the frame: 0 or 1.
     pub output: u8,
-    /// True if the frame before it was made of the same packet.
+    /// True if the previous frame of the replay was made of the same packet.
     pub is_copy: bool,
 }
 
@@ -160,7 +160,7 @@ impl Block {
         self.bytes.len() >= BLOCK_BYTES || self.frames.len() >= BLOCK_FRAMES
     }
 
-    /// Removes all frames and counters, and keeps the memory.
+    /// Removes all frames and counters. The allocated memory is kept for further frames.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.frames.clear();
@@ -173,9 +173,7 @@ pub struct Preparer {
     preparation: Preparation,
     rewriter: Rewriter,
     is_unchanged: bool,
-    /// The first input of the capture.
-    first_input: Option<u32>,
-    /// The packet of which copies are made, or that is filled with zeros.
+    /// The bytes of the packet of which several copies are made, or which is filled with zeros.
     packet: Vec<u8>,
     /// Number of frames made.
     number: u64,
@@ -185,7 +183,7 @@ pub struct Preparer {
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    ts: Timestamp,
+    ts: Option<Timestamp>,
     output: usize,
     wire_len: u32,
     pass: u64,
@@ -196,7 +194,7 @@ impl Preparer {
     /// A preparer with these settings.
     pub fn new(preparation: Preparation, rewriter: Rewriter) -> Self {
         let is_unchanged = rewriter.rewrite().is_none();
-        Self { preparation, rewriter, is_unchanged, first_input: None, packet: Vec::new(), number: 0, pending: None }
+        Self { preparation, rewriter, is_unchanged, packet: Vec::new(), number: 0, pending: None }
     }
 
     /// Counts a packet and appends its frames to `block` until the block is full. Returns false if copies of the packet
@@ -218,7 +216,7 @@ impl Preparer {
         block.counts.replayed += 1;
         let is_padded = is_truncated && self.preparation.truncated == Truncated::Pad;
         if is_padded || self.rewriter.rewrite().copies() > 1 {
-            // Copies may be made after the packet is no longer in the buffer of its reader.
+            // The packet is stored, because some copies may be made after its reader has overwritten its bytes.
             self.packet.clear();
             self.packet.extend_from_slice(packet.bytes);
             if is_padded {
@@ -265,7 +263,6 @@ impl Preparer {
 
     /// The interface for a packet; `None`, after counting the reason, if no frame is made of the packet.
     fn select(&mut self, packet: &CapturedPacket<'_>, block: &mut Block) -> Option<usize> {
-        let first_input = *self.first_input.get_or_insert(packet.input);
         let (settings, bytes) = (&self.preparation, packet.bytes);
         let counts = &mut block.counts;
         if packet.link_type != link::ETHERNET {
@@ -290,7 +287,7 @@ impl Preparer {
         let is_second = match &settings.second {
             None => false,
             Some(SecondInterface::Outbound) => outgoing,
-            Some(SecondInterface::OtherInputs) => packet.input != first_input,
+            Some(SecondInterface::OtherInputs) => packet.input != 0,
             Some(SecondInterface::Matching(filter)) => {
                 filter.matches_direction(bytes, packet.wire_len, &headers, outgoing)
             }
@@ -316,7 +313,7 @@ impl Preparer {
         if sent <= longest {
             return false;
         }
-        // Few frames are that long, so the tag is read here and not for each frame.
+        // Few frames are that long, so the tag is looked for only here, and not in every frame.
         let (mut out, mut counts) = (Vec::new(), RewriteCounts::default());
         self.rewriter.append(
             &bytes[..bytes.len().min(64)],
@@ -330,7 +327,7 @@ impl Preparer {
 }
 
 /// Appends the frame that `write` writes.
-fn push(block: &mut Block, ts: Timestamp, output: usize, is_copy: bool, write: impl FnOnce(&mut Vec<u8>)) {
+fn push(block: &mut Block, ts: Option<Timestamp>, output: usize, is_copy: bool, write: impl FnOnce(&mut Vec<u8>)) {
     let begin = block.bytes.len();
     write(&mut block.bytes);
     let len = (block.bytes.len() - begin) as u32;

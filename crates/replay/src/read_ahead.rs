@@ -1,4 +1,4 @@
-//! Reads the capture ahead of the sending loop, in a thread of its own, into a bounded number of blocks.
+//! Reads the capture ahead of the sending loop, in a separate thread, into a bounded number of blocks.
 //!
 //! Invariant: the blocks are allocated at the begin and circulate between the two threads, so the memory does not
 //! depend on the length of the capture. The reading thread waits for an empty block, the sending loop for a full block.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// The smallest number of blocks: the sending loop works on one block while the other one is read.
+/// The smallest number of blocks: the sending loop sends one block while the reading thread fills the other.
 const LEAST_BLOCKS: usize = 2;
 
 /// The longest wait between two checks of the stop flag.
@@ -24,7 +24,7 @@ enum Message {
     End(Result<StreamFindings, StreamError>),
 }
 
-/// The blocks that the reading thread fills.
+/// The receiving end of the reading thread: the sending loop takes full blocks and returns empty blocks.
 pub struct ReadAhead {
     full: Receiver<Message>,
     empty: SyncSender<Block>,
@@ -78,7 +78,7 @@ impl ReadAhead {
     /// The next block; `None` at the end, or when `stop` is set.
     ///
     /// # Errors
-    /// The error that ended the reading; the blocks before it were returned.
+    /// The error that ended the reading of the capture. All blocks that were read before the error have been returned.
     pub fn next(&mut self, stop: &AtomicBool) -> Result<Option<Block>, StreamError> {
         if self.end.is_some() {
             return Ok(None);
@@ -127,7 +127,7 @@ impl ReadAhead {
         self.waits
     }
 
-    /// What was found in the inputs in the first pass; `None` if the capture was not read to its end.
+    /// Damage and other findings in the inputs during the first pass; `None` if the capture was not read to its end.
     pub fn findings(&self) -> Option<&StreamFindings> {
         self.end.as_ref()
     }
@@ -141,7 +141,7 @@ struct Filler {
 }
 
 impl Filler {
-    /// Reads all passes; `None` if the sending loop has ended before.
+    /// Reads all passes over the capture; `None` if the sending loop ended before all passes were read.
     fn read(
         &mut self,
         mut open: OpenStream,
@@ -178,7 +178,8 @@ impl Filler {
             }
             findings.get_or_insert_with(|| stream.findings());
             pass += 1;
-            // A capture of which no frame is made would be read without end.
+            // If no frame is made of the capture, further passes would send nothing, and with `passes` 0 they would
+            // have no end.
             if !has_frames {
                 break;
             }

@@ -1,7 +1,7 @@
 //! The report of a replay.
 //!
-//! Equations: `packets.residue() == 0` (see [`crate::prepare`]) and `frames = sent + dropped + unsent` for the frames
-//! that were made.
+//! Two equations hold: `packets.residue() == 0` (see [`crate::prepare`]) for packets, and `frames = sent + dropped +
+//! unsent` for the frames that were made of packets.
 
 use crate::prepare::PacketCounts;
 use crate::stream::DamagedInput;
@@ -23,9 +23,9 @@ pub struct InterfaceReport {
     pub bytes: u64,
 }
 
-/// The errors of the gaps between consecutive frames: the difference, without sign, of the gap with which frames were
-/// passed to the interface and the gap of the schedule. All times are nanoseconds. Quantiles have an error of at most
-/// 1/16.
+/// The errors of the gaps between consecutive frames: the absolute difference between the gap with which two frames
+/// were passed to the interface and the gap of the schedule. All times are nanoseconds. Quantiles have a relative error
+/// of at most 1/256.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GapErrors {
     /// Number of gaps.
@@ -42,14 +42,14 @@ pub struct GapErrors {
     pub p999_nanos: u64,
     /// Largest error.
     pub max_nanos: u64,
-    /// The histogram by powers of two; ranges without gaps are missing.
+    /// The numbers of gaps by ranges of their error. Ranges end at powers of two; ranges without gaps are omitted.
     pub histogram: Vec<GapErrorRange>,
 }
 
 /// The gaps whose error is in one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GapErrorRange {
-    /// End of the range in nanoseconds, exclusive. The range begins at half of it.
+    /// End of the range in nanoseconds, exclusive. The range begins at half of this value, rounded down.
     pub below_nanos: u64,
     /// Number of gaps.
     pub gaps: u64,
@@ -72,7 +72,8 @@ impl From<&Distribution> for GapErrors {
     }
 }
 
-/// The number of values of each power of two that has values. The values are not negative.
+/// Counts the values of a histogram in ranges that end at powers of two. Ranges without values are omitted. The values
+/// are not negative.
 fn by_power_of_two(histogram: &Histogram) -> Vec<GapErrorRange> {
     let mut ranges: Vec<GapErrorRange> = Vec::new();
     for bucket in histogram.buckets() {
@@ -104,20 +105,25 @@ pub struct Report {
     pub unsent: u64,
     /// Bytes of the frames that were passed to the interfaces.
     pub bytes: u64,
-    /// Time from the first frame to the last frame, without pauses.
+    /// Time from the first frame to the last frame, without pauses; for the pace `flat`, to the time at which the
+    /// interfaces had accepted all frames.
     pub nanos: u64,
-    /// The same time according to the schedule; 0 for the pace `flat`.
+    /// Time from the first frame to the last frame according to the schedule; 0 for the pace `flat`.
     pub scheduled_nanos: u64,
-    /// Time of the pauses.
+    /// Sum of the durations of all pauses.
     pub paused_nanos: u64,
     /// The largest delay of a frame after its due time; 0 for the pace `flat`.
     pub late_max_nanos: u64,
     /// The errors of the gaps; no gaps for the pace `flat`.
     pub gap_errors: GapErrors,
-    /// Number of times that the replay had to wait for the reading of the capture.
+    /// Number of times that the sending loop had to wait for the thread that reads the capture.
     pub input_waits: u64,
-    /// Packets whose timestamp is earlier than that of the packet before them.
+    /// Packets whose timestamp is earlier than the highest timestamp before them, by at most one second. They were sent
+    /// without an interval.
     pub out_of_order: u64,
+    /// Steps back of the timestamps by more than one second. The intervals after such a step are counted from the new
+    /// timestamp.
+    pub steps_back: u64,
     /// Intervals that were shortened to the longest permitted interval.
     pub shortened_gaps: u64,
     /// Packets without a timestamp, in one pass.
@@ -133,13 +139,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Difference of the replay's duration and that of the schedule, in nanoseconds; 0 for the pace `flat`.
+    /// The duration of the replay minus the duration of the schedule, in nanoseconds; 0 for the pace `flat`.
     pub fn duration_error_nanos(&self) -> i64 {
         if self.scheduled_nanos == 0 { 0 } else { self.nanos as i64 - self.scheduled_nanos as i64 }
     }
 
-    /// True if every packet of the capture that the filter selects was sent unchanged in length: nothing was skipped,
-    /// dropped or damaged, and the replay was not stopped.
+    /// True if all packets that the filter selects were sent: no packet was skipped, no frame was dropped, no input is
+    /// damaged, and the replay was not stopped.
     pub fn is_complete(&self) -> bool {
         let nothing_lost = self.packets.skipped() == 0 && self.dropped == 0 && self.unsent == 0;
         nothing_lost && self.damaged.is_empty() && !self.stopped

@@ -1,10 +1,10 @@
 //! The sending loop: takes frames from the blocks of the reading thread, waits until each frame is due, and passes it
 //! to its interface.
 //!
-//! The time axis is the clock less the time at which the replay began and less all pauses. Due times are on this axis
-//! and are computed from the begin, so a late frame delays no other frame: overdue frames are sent at once until the
-//! replay is on time again. The loop sleeps until shortly before a frame is due, and then reads the clock without
-//! sleeping, because a sleep ends late by the time that the processor needs to wake up.
+//! All times of the loop are the time since the begin of the replay, without pauses. Due times are computed from the
+//! begin, so a late frame does not delay later frames: overdue frames are sent at once until the replay is on time
+//! again. The loop sleeps until shortly before a frame is due, and then reads the clock without sleeping, because a
+//! sleep ends late by the time that the processor needs to wake up.
 
 use crate::control::Control;
 use crate::output::{Output, OutputError};
@@ -21,11 +21,12 @@ use std::time::Duration;
 /// Number of frames that are passed to an interface at once.
 const BATCH: usize = 64;
 
-/// The longest sleep; it bounds the delay of a stop request.
+/// The longest sleep, in nanoseconds. It limits the time until the loop reacts to a request to stop.
 const SLEEP_MAX: u64 = 1_000_000;
 
-/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds. A longer time would use up
-/// the time slice of the thread, so that a busy machine interrupts it more often.
+/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds. A longer loop without sleep
+/// would use up the time slice of the thread, so that the kernel of a busy machine would interrupt the thread more
+/// often.
 const SPIN: u64 = 60_000;
 
 /// Time between two calls of the progress function, in nanoseconds.
@@ -107,28 +108,73 @@ pub fn replay<O: Output, C: Clock>(
         pace,
         gap_errors: Distribution::new(),
         report,
-        axis: TimeAxis { origin: 0, clock },
+        axis: TimeAxis::new(clock, control),
         first: None,
         latest: None,
         has_been_flat: pace == Pace::FLAT,
         unpassed: 0,
         progress,
     };
-    sender.axis.origin = sender.axis.clock.now();
     let outcome = sender.run();
     sender.finish(outcome)
 }
 
-struct TimeAxis<C> {
+/// The time since the begin of the replay, without pauses. It never decreases.
+struct TimeAxis<'c, C> {
     /// The clock's time at which the replay began, plus all pauses.
     origin: u64,
+    /// The clock's time at the latest reading.
+    latest: u64,
+    /// Length in nanoseconds of the sleep that the loop requested since the latest reading.
+    slept: u64,
+    /// Sum of all pauses in nanoseconds.
+    paused: u64,
+    control: &'c Control,
     clock: C,
 }
 
-impl<C: Clock> TimeAxis<C> {
+impl<'c, C: Clock> TimeAxis<'c, C> {
+    fn new(mut clock: C, control: &'c Control) -> Self {
+        let now = clock.now();
+        Self { origin: now, latest: now, slept: 0, paused: 0, control, clock }
+    }
+
     #[inline]
     fn now(&mut self) -> u64 {
-        self.clock.now().saturating_sub(self.origin)
+        let before = self.latest.saturating_add(std::mem::take(&mut self.slept));
+        self.latest = self.clock.now();
+        if self.control.take_continued() {
+            // The process was stopped between the two readings.
+            self.exclude_since(before);
+        }
+        self.latest.saturating_sub(self.origin)
+    }
+
+    fn sleep(&mut self, nanos: u64) {
+        self.slept = nanos;
+        self.clock.sleep(nanos);
+    }
+
+    /// Waits until the replay is resumed or stopped. The time of the wait is a pause.
+    fn pause(&mut self) {
+        self.now();
+        let begun = self.latest;
+        while self.control.settings().is_paused && !self.control.is_stopped() {
+            self.clock.sleep(SLEEP_MAX);
+            self.control.obey_signals();
+        }
+        self.latest = self.clock.now();
+        // A stop of the process during the pause is part of the pause.
+        self.control.take_continued();
+        self.exclude_since(begun);
+    }
+
+    /// Makes the time from `begun` to the latest reading a pause. `begun` is not before the reading before the latest
+    /// reading, so the time does not decrease.
+    fn exclude_since(&mut self, begun: u64) {
+        let excluded = self.latest.saturating_sub(begun);
+        self.origin += excluded;
+        self.paused += excluded;
     }
 }
 
@@ -148,12 +194,12 @@ struct Sender<'s, O, C, P> {
     pace: Pace,
     gap_errors: Distribution,
     report: Report,
-    axis: TimeAxis<C>,
+    axis: TimeAxis<'s, C>,
     first: Option<Departure>,
     latest: Option<Departure>,
     /// True if the pace was `flat` at any time; then the schedule has no duration.
     has_been_flat: bool,
-    /// Frames of blocks that were begun and not passed to an interface.
+    /// Number of frames of the present block that have not been passed to an interface.
     unpassed: u64,
     progress: P,
 }
@@ -188,7 +234,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
                 Some(due) => due,
                 None => self.schedule_frame(block, index),
             };
-            if let Some(changed) = self.obey(waiting) {
+            if let Some(changed) = self.obey() {
                 waiting = changed;
             }
             due = Some(waiting);
@@ -214,10 +260,10 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         self.schedule.next(frame.ts, frame.len as usize, frame.is_copy)
     }
 
-    /// Waits a part of the time until the next frame.
+    /// Waits for a part of the time until the next frame, which is due in `ahead` nanoseconds.
     fn wait(&mut self, ahead: u64) {
         if ahead > SPIN {
-            self.axis.clock.sleep((ahead - SPIN).min(SLEEP_MAX));
+            self.axis.sleep((ahead - SPIN).min(SLEEP_MAX));
         } else {
             std::hint::spin_loop();
         }
@@ -254,8 +300,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         while passed < count && !self.control.is_stopped() {
             passed += self.outputs[usize::from(output)].send(&frames[passed..count])?;
         }
-        // A stop in the middle of a batch is rare; then the bytes of the whole batch are counted only if all was
-        // passed.
+        // If the replay was stopped in the middle of the batch, only the frames that were passed are counted.
         if passed < count {
             bytes = frames[..passed].iter().map(|frame| frame.len() as u64).sum();
         }
@@ -284,17 +329,12 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         self.latest = Some(frame);
     }
 
-    /// Obeys the commands of the control; returns the due time of the waiting frame if it changed.
-    fn obey(&mut self, waiting: u64) -> Option<u64> {
-        if self.control.take_continued() {
-            let now = self.axis.now();
-            self.axis.origin += now.saturating_sub(waiting);
-            self.report.paused_nanos += now.saturating_sub(waiting);
-        }
+    /// Applies the commands that have arrived. Returns the new due time of the waiting frame if a command changed it.
+    fn obey(&mut self) -> Option<u64> {
         self.control.obey_signals();
         let settings = self.control.changed(&mut self.generation)?;
         if settings.is_paused {
-            self.pause();
+            self.axis.pause();
         }
         let settings = self.control.settings();
         if settings.pace == self.pace {
@@ -304,32 +344,20 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         let now = self.axis.now();
         self.has_been_flat |= self.pace == Pace::FLAT;
         if was_flat {
-            // The frames before the change have no due times, so that the gap before the next frame has no error.
+            // Frames of the pace `flat` have no due times, so the gap before the next frame is not compared with the
+            // schedule.
             self.latest = None;
         }
         Some(self.schedule.set_pace(settings.pace, now))
     }
 
-    /// Waits until the replay is resumed or stopped.
-    fn pause(&mut self) {
-        let begun = self.axis.clock.now();
-        while self.control.settings().is_paused && !self.control.is_stopped() {
-            self.axis.clock.sleep(SLEEP_MAX);
-            self.control.obey_signals();
-        }
-        let paused = self.axis.clock.now() - begun;
-        self.axis.origin += paused;
-        self.report.paused_nanos += paused;
-        self.control.take_continued();
-    }
-
     fn show_progress(&mut self, now: u64) {
-        self.report.nanos = now;
+        (self.report.nanos, self.report.paused_nanos) = (now, self.axis.paused);
         self.report.sent = self.report.frames - self.unpassed;
         (self.progress)(&self.report);
     }
 
-    fn finish(self, outcome: Result<(), ReplayError>) -> (Report, Result<(), ReplayError>) {
+    fn finish(mut self, outcome: Result<(), ReplayError>) -> (Report, Result<(), ReplayError>) {
         let mut report = self.report;
         let mut outcome = outcome;
         (report.sent, report.dropped) = (0, 0);
@@ -343,12 +371,17 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
                 Err(e) => outcome = outcome.and(Err(ReplayError::Output(e))),
             }
         }
-        // Frames that the driver has not completed are not sent.
+        let ended = self.axis.now();
+        report.paused_nanos = self.axis.paused;
+        // Frames that the driver has not completed count as unsent.
         report.unsent = report.frames.saturating_sub(report.sent + report.dropped);
         (report.nanos, report.scheduled_nanos) = (0, 0);
         if let (Some(first), Some(last)) = (self.first, self.latest) {
-            report.nanos = last.at - first.at;
-            if !self.has_been_flat {
+            if self.has_been_flat {
+                // Without a schedule, the transfer of the last frames is part of the duration.
+                report.nanos = ended.saturating_sub(first.at);
+            } else {
+                report.nanos = last.at - first.at;
                 report.scheduled_nanos = last.due.saturating_sub(first.due);
             }
         }
@@ -356,6 +389,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         report.speed = self.pace.to_string();
         report.stopped = self.control.is_stopped();
         report.out_of_order = self.schedule.out_of_order();
+        report.steps_back = self.schedule.steps_back();
         report.shortened_gaps = self.schedule.shortened();
         report.input_waits = self.input.waits();
         if let Some(findings) = self.input.findings() {

@@ -1,7 +1,8 @@
 //! Captured packets as a stream, and the merge of several capture files into one stream in order of time.
 //!
-//! A heap holds the next packet of each file. Of packets with equal timestamps, the packet of the file that was named
-//! first comes first. The packets of one file keep their order, even if their timestamps are out of order.
+//! A heap contains the next packet of each file. If packets have equal timestamps, the packet of the file that was
+//! named first is returned first. The packets of one file keep their order, even if their timestamps are out of order.
+//! Packets before the first timestamp of a file are returned first.
 
 use base::Timestamp;
 use pcap::{Direction, Reader};
@@ -10,11 +11,12 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 use std::{fmt, io};
 
-/// One captured packet, lent until the next packet is read.
+/// One captured packet. It borrows the buffer of its reader, so it is valid until the next packet is read.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
-    /// Time of capture; for a packet without a timestamp, that of the packet before it.
-    pub ts: Timestamp,
+    /// Time of capture; for a packet without a timestamp, that of the packet before it. `None` for the packets before the
+    /// first timestamp of a file.
+    pub ts: Option<Timestamp>,
     /// Length on the wire in bytes, without frame check sequence; at least the length of `bytes`.
     pub wire_len: u32,
     /// The captured bytes, without frame check sequence.
@@ -35,14 +37,15 @@ pub trait PacketStream {
     /// If no further packet can be read.
     fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError>;
 
-    /// What was found in the inputs apart from the packets, once the stream has ended.
+    /// The damage and the unusual packets that were found in the inputs. The result is complete when the stream has
+    /// ended.
     fn findings(&self) -> StreamFindings;
 }
 
 /// Opens the stream of each pass over the capture.
 pub type OpenStream = Box<dyn FnMut() -> Result<Box<dyn PacketStream>, StreamError> + Send>;
 
-/// The reason why a stream cannot be opened or read. The text contains the input and the advice.
+/// The reason why a stream cannot be opened or read. The error text names the input and what the user can do.
 #[derive(Debug)]
 pub enum StreamError {
     /// The input cannot be opened or read.
@@ -61,7 +64,7 @@ pub enum StreamError {
     },
     /// The query of a store failed; the text contains the store.
     Query(String),
-    /// The thread that reads has panicked.
+    /// The thread that reads the capture has panicked.
     ReaderDied,
 }
 
@@ -78,7 +81,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// What was found in the inputs of one pass.
+/// The damage and the unusual packets that were found in the inputs during one pass over the capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFindings {
     /// Packets without a timestamp, which get that of the packet before them.
@@ -96,7 +99,7 @@ pub struct DamagedInput {
     pub input: String,
     /// Offset of the damage in bytes of the uncompressed content; `None` where the position is not known.
     pub offset: Option<u64>,
-    /// The damage.
+    /// The description of the damage.
     pub reason: String,
 }
 
@@ -106,7 +109,7 @@ pub type CaptureBytes = Box<dyn Read>;
 /// The packets of capture files, merged in order of time.
 pub struct CaptureFiles {
     files: Vec<CaptureFile>,
-    heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    heads: BinaryHeap<Reverse<(Option<Timestamp>, usize)>>,
     current: Option<usize>,
     findings: StreamFindings,
 }
@@ -114,7 +117,7 @@ pub struct CaptureFiles {
 struct CaptureFile {
     name: String,
     reader: Reader<CaptureBytes>,
-    last: Timestamp,
+    last: Option<Timestamp>,
 }
 
 impl CaptureFiles {
@@ -126,7 +129,7 @@ impl CaptureFiles {
         let mut files = Vec::new();
         for (name, bytes) in inputs {
             match Reader::open(bytes) {
-                Ok(reader) => files.push(CaptureFile { name, reader, last: Timestamp::ZERO }),
+                Ok(reader) => files.push(CaptureFile { name, reader, last: None }),
                 Err(pcap::Error::Io { error, .. }) => return Err(StreamError::Io { input: name, error }),
                 Err(e) => return Err(StreamError::Format { input: name, reason: e.to_string() }),
             }
@@ -141,15 +144,16 @@ impl CaptureFiles {
         Ok(all)
     }
 
-    /// Moves a file to its next packet and returns the timestamp of this packet.
-    fn advance(&mut self, index: usize) -> Option<Timestamp> {
+    /// Moves a file to its next packet and returns the timestamp of this packet, which is `None` before the first
+    /// timestamp of the file. Returns `None` at the end of the file.
+    fn advance(&mut self, index: usize) -> Option<Option<Timestamp>> {
         let file = &mut self.files[index];
         match file.reader.advance() {
             Ok(true) => {
                 let packet = file.reader.current()?;
                 self.findings.unstamped += u64::from(packet.ts.is_none());
                 self.findings.wire_raised += u64::from(packet.wire_raised);
-                file.last = packet.ts.unwrap_or(file.last);
+                file.last = packet.ts.or(file.last);
                 Some(file.last)
             }
             Ok(false) => None,
@@ -165,7 +169,7 @@ impl CaptureFiles {
 impl PacketStream for CaptureFiles {
     fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError> {
         let next = match self.current.take().and_then(|index| Some((self.advance(index)?, index))) {
-            // With one file, the heap stays empty.
+            // If no other file has packets left, the heap is empty and is not used.
             Some((_, index)) if self.heads.is_empty() => Some(index),
             moved => {
                 self.heads.extend(moved.map(Reverse));
@@ -217,7 +221,7 @@ mod tests {
     fn read(mut stream: CaptureFiles) -> (Vec<(u64, u8, u32)>, StreamFindings) {
         let mut all = Vec::new();
         while let Some(packet) = stream.next().unwrap() {
-            all.push((packet.ts.nanos(), packet.bytes[0], packet.input));
+            all.push((packet.ts.map_or(0, Timestamp::nanos), packet.bytes[0], packet.input));
         }
         (all, stream.findings())
     }
@@ -262,6 +266,29 @@ mod tests {
             expected.sort_by_key(|packet| (packet.0, packet.2));
             assert_eq!(read(files(inputs)).0, expected, "seed {seed}, round {round}");
         }
+    }
+
+    /// A pcapng block (draft-ietf-opsawg-pcapng).
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let len = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    }
+
+    #[test]
+    fn packets_before_the_first_timestamp_of_a_file_have_none() {
+        let section = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+        let interface = block(1, &[1, 0, 0, 0, 0, 0, 1, 0]);
+        let simple = block(3, &[&20u32.to_le_bytes()[..], &[7; 20]].concat());
+        let time = 1_795_257_720_000_000u64;
+        let words = [0, (time >> 32) as u32, time as u32, 20, 20].map(u32::to_le_bytes).concat();
+        let enhanced = block(6, &[&words[..], &[8; 20]].concat());
+        let mut stream = files(vec![[section, interface, simple.clone(), enhanced, simple].concat()]);
+        let mut times = Vec::new();
+        while let Some(packet) = stream.next().unwrap() {
+            times.push((packet.ts.map(Timestamp::nanos), packet.bytes[0]));
+        }
+        assert_eq!(times, [(None, 7), (Some(time * 1000), 8), (Some(time * 1000), 7)]);
+        assert_eq!(stream.findings().unstamped, 2);
     }
 
     #[test]

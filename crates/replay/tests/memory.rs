@@ -27,7 +27,7 @@ impl PacketStream for Endless {
         }
         self.left -= 1;
         Ok(Some(CapturedPacket {
-            ts: Timestamp::ZERO,
+            ts: Some(Timestamp::ZERO),
             wire_len: 1514,
             bytes: &self.bytes,
             link_type: 1,
@@ -70,7 +70,7 @@ fn memory_is_bounded_by_the_buffer() {
     let (report, outcome) = replay(input, outputs, None, &control, SystemClock, |_| {});
     assert!(outcome.is_ok());
     assert_eq!((report.sent, report.bytes), (200_000, 200_000 * 1514));
-    // A block has memory for its limit of 256 KiB, one frame more and the list of its frames.
+    // A block has memory for 256 KiB of frames, one further frame, and the list of its frames.
     let most = COUNTING.most_since(begun);
     assert!(most < 2 * BUFFER + (4 << 20), "{most} bytes for a capture of 303 MB");
 }

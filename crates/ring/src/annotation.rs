@@ -61,6 +61,12 @@ impl Annotations {
         }
     }
 
+    /// The bit with the number of the timestamp method, for [`base::TimestampMethods::from_any_bits`].
+    #[inline]
+    pub const fn timestamp_method_bit(self) -> u16 {
+        1 << (self.0 & bits::METHOD_MASK)
+    }
+
     /// The duplicate class; `None` if the packet is no duplicate, or of a class that this version does not define.
     #[inline]
     pub const fn duplicate_class(self) -> Option<DuplicateClass> {

@@ -12,7 +12,8 @@
 //! the kind of [`Control`]. Its position among the packets is the point in the stream at which the event happened.
 
 use crate::annotation::{AnnotatedPosition, Annotations};
-use base::{Cause, DuplicateClass, Timestamp, TimestampMethod};
+use base::{Cause, ClockState, DuplicateClass, Timestamp, TimestampMethod};
+use std::num::NonZeroU32;
 
 /// Bits of [`Desc::flags`].
 pub mod flag {
@@ -67,7 +68,9 @@ pub struct Desc {
     /// Stream position of the packet's pcap record header, and the annotations of the packet. In a control descriptor,
     /// the number of the event: the stream position of the segment's first byte for [`Control::Segment`]; the number of
     /// packets for [`Control::Lost`], [`Control::Filtered`] and [`Control::Duplicate`]; the generation for
-    /// [`Desc::program`].
+    /// [`Desc::program`]; the deviation in nanoseconds in the lower half, and the maximum error of the clock in
+    /// microseconds in the upper half, for [`Control::Timestamps`]; the nanoseconds, as a signed number, for
+    /// [`Control::ClockStep`].
     pub annotated_pos: AnnotatedPosition,
     /// Nanoseconds since 1970 (UTC).
     pub ts: u64,
@@ -131,6 +134,21 @@ pub enum Control {
     },
     /// The capture has reached this second (of `ts`), with or without packets.
     Tick,
+    /// The quality of the timestamps of the second of `ts`. It follows the packets of the second, and it also follows
+    /// the first segment of a stream if the state of the clock is known then.
+    Timestamps {
+        /// The estimated standard deviation in nanoseconds; `None` if it is not known.
+        deviation_nanos: Option<NonZeroU32>,
+        /// The state of the system clock; `None` if the timestamps are not those of the system clock.
+        clock: Option<ClockState>,
+    },
+    /// The system clock was set; `ts` is the new time, and the packets that follow have the new time.
+    ClockStep {
+        /// Number of steps since the last [`Control::ClockStep`].
+        steps: u32,
+        /// The sum of the steps in nanoseconds; a negative number is a step back.
+        nanos: i64,
+    },
     /// The stream ends; no descriptor follows.
     End,
 }
@@ -143,6 +161,14 @@ mod kind {
     pub const END: u32 = 5;
     pub const PROGRAM: u32 = 6;
     pub const DUPLICATE: u32 = 7;
+    pub const TIMESTAMPS: u32 = 8;
+    pub const CLOCK_STEP: u32 = 9;
+}
+
+/// The bits of `l3` in the descriptor of [`Control::Timestamps`].
+mod clock_bits {
+    pub const KNOWN: u8 = 1 << 0;
+    pub const SYNCHRONISED: u8 = 1 << 1;
 }
 
 impl Desc {
@@ -158,6 +184,15 @@ impl Desc {
             Control::Filtered { packets } => (d.mark, number) = (kind::FILTERED, packets),
             Control::Duplicate { packets } => (d.mark, number) = (kind::DUPLICATE, packets),
             Control::Tick => d.mark = kind::TICK,
+            Control::Timestamps { deviation_nanos, clock } => {
+                let state = clock.unwrap_or_default();
+                let deviation = deviation_nanos.map_or(0, NonZeroU32::get);
+                number = u64::from(deviation) | u64::from(state.maximum_error_micros) << 32;
+                (d.mark, d.hash) = (kind::TIMESTAMPS, state.frequency_ppb as u32);
+                d.l3 = if clock.is_some() { clock_bits::KNOWN } else { 0 };
+                d.l3 |= if state.synchronised { clock_bits::SYNCHRONISED } else { 0 };
+            }
+            Control::ClockStep { steps, nanos } => (d.mark, number, d.hash) = (kind::CLOCK_STEP, nanos as u64, steps),
             Control::End => d.mark = kind::END,
         }
         d.annotated_pos = AnnotatedPosition::from_word(number);
@@ -182,6 +217,15 @@ impl Desc {
             kind::FILTERED => Control::Filtered { packets: number },
             kind::DUPLICATE => Control::Duplicate { packets: number },
             kind::TICK => Control::Tick,
+            kind::TIMESTAMPS => Control::Timestamps {
+                deviation_nanos: NonZeroU32::new(number as u32),
+                clock: (self.l3 & clock_bits::KNOWN != 0).then_some(ClockState {
+                    synchronised: self.l3 & clock_bits::SYNCHRONISED != 0,
+                    maximum_error_micros: (number >> 32) as u32,
+                    frequency_ppb: self.hash as i32,
+                }),
+            },
+            kind::CLOCK_STEP => Control::ClockStep { steps: self.hash, nanos: number as i64 },
             kind::END => Control::End,
             _ => return None,
         })
@@ -338,6 +382,13 @@ mod tests {
             Control::Filtered { packets: 1 << 40 },
             Control::Duplicate { packets: 1 << 41 },
             Control::Tick,
+            Control::Timestamps { deviation_nanos: None, clock: None },
+            Control::Timestamps {
+                deviation_nanos: NonZeroU32::new(u32::MAX),
+                clock: Some(ClockState { synchronised: true, maximum_error_micros: u32::MAX, frequency_ppb: -500_000 }),
+            },
+            Control::Timestamps { deviation_nanos: NonZeroU32::new(1), clock: Some(ClockState::default()) },
+            Control::ClockStep { steps: 1, nanos: i64::MIN },
             Control::End,
         ] {
             assert_eq!(Desc::control(c, ts).as_control(), Some(c));

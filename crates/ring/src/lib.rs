@@ -30,6 +30,7 @@ mod lossless_reader;
 mod memory;
 mod packet;
 mod pending_discards;
+mod pending_timestamps;
 mod producer;
 pub mod protocol;
 mod search;

@@ -17,8 +17,9 @@ use crate::listener_registry::{ListenerRegistry, Request};
 use crate::memory::RingMemory;
 use crate::packet::{Packet, RingFull};
 use crate::pending_discards::{Discard, PendingDiscards};
+use crate::pending_timestamps::PendingTimestamps;
 use crate::protocol;
-use base::{Cause, Ledger, Note, Tally, Timestamp};
+use base::{Cause, ClockState, Ledger, Note, Tally, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ const CLAIM_BYTES: u64 = 256 << 10;
 const CLAIM_DESCS: u64 = 1024;
 /// Number of descriptors that are reserved for control descriptors; the descriptors of packets never use them.
 const CONTROL_RESERVE: u64 = 128;
-/// Largest number of control descriptors that are written before one packet: a tick and all pending counts of discards.
-const CONTROLS_BEFORE: u64 = 16;
+/// Largest number of control descriptors that are written before one packet: a tick, the quality of the timestamps of
+/// the second before, a clock step, and all pending counts of discards.
+const CONTROLS_BEFORE: u64 = 18;
 /// The reader timeout that applies after the last packet to lossless readers that have no timeout before the last
 /// packet.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,6 +64,7 @@ pub struct Producer {
     row_base: Tally,
     ledger: Ledger,
     pending: PendingDiscards,
+    timestamps: PendingTimestamps,
     notes_changed: bool,
 }
 
@@ -93,6 +96,7 @@ impl Producer {
             row_base: Tally::default(),
             ledger: Ledger::new(),
             pending: PendingDiscards::default(),
+            timestamps: PendingTimestamps::default(),
             notes_changed: false,
             config,
         };
@@ -196,6 +200,18 @@ impl Producer {
         self.notes_changed = true;
     }
 
+    /// Adds the estimated variances of the timestamps of packets of the present second: the number of packets, and the
+    /// sum of their variances in square nanoseconds. At the end of the second, the deviation is written to the stream.
+    #[inline]
+    pub fn timestamp_variance(&mut self, packets: u64, sum: f64) {
+        self.timestamps.add_variance(packets, sum);
+    }
+
+    /// Stores the state of the system clock, which is written to the stream at the end of each second.
+    pub fn clock_state(&mut self, state: ClockState) {
+        self.timestamps.set_clock(state);
+    }
+
     /// Publishes all descriptors written so far to the readers. Call it once per batch.
     #[inline]
     pub fn publish(&mut self) {
@@ -225,8 +241,11 @@ impl Producer {
         }
     }
 
-    /// Handles a clock step, back or forward: the packets after the step are in a new segment.
-    pub fn clock_was_set(&mut self) {
+    /// Handles a clock step of `nanos` nanoseconds, back or forward, to the time `now`: the step is written to the
+    /// stream, and the packets after the step are in a new segment.
+    pub fn clock_was_set(&mut self, nanos: i64, now: Timestamp) {
+        self.timestamps.add_step(nanos);
+        self.write_steps(now);
         self.last_tick = 0;
         self.boundary = None;
         self.segment_limit = self.segment_limit.map(|_| self.pos);
@@ -304,6 +323,8 @@ impl Producer {
         self.service();
         self.tick(now);
         self.publish();
+        self.write_steps(now);
+        self.write_quality();
         if !self.pending.is_empty() || self.segment_limit.is_none() || !self.write_control(Control::End, now) {
             self.update_back_pressure();
             return false;
@@ -339,8 +360,10 @@ impl Producer {
     #[cold]
     fn begin_second(&mut self, ts: Timestamp) {
         self.write_pending();
+        self.write_quality();
         self.close_row();
         self.second_start = ts.secs() * NANOS;
+        self.write_steps(ts);
         if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
             // A tick may be missing: if there is no space for it, the next tick is that of the next second.
@@ -370,7 +393,8 @@ impl Producer {
             // A descriptor cannot hold the position. Only a stream of 64 PiB reaches this limit.
             return self.refuse(need, ts);
         }
-        // The write needs two descriptors: one for a segment, one for the packet.
+        // The write needs two descriptors: one for a segment, one for the packet. The quality of the timestamps, which
+        // follows the first segment, uses the reserve.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -443,12 +467,17 @@ impl Producer {
             Some(period) if by_clock => ts.floor_to(period),
             _ => ts,
         };
-        self.claim(DescPosition { desc: self.desc + 2, pos: start + FILE_HEADER as u64 });
+        self.claim(DescPosition { desc: self.desc + 3, pos: start + FILE_HEADER as u64 });
         let header = file_header(self.config.snaplen, self.config.link_type);
         // SAFETY: `make_room` has found these bytes free and they are claimed; this thread is the only writer.
         unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), self.memory.at(start), FILE_HEADER) };
         self.pos = start + FILE_HEADER as u64;
         self.put(Desc::control(Control::Segment { pos: start, gap: gap as u32 }, named));
+        if self.segment_limit.is_none()
+            && let Some(quality) = self.timestamps.quality()
+        {
+            self.put(Desc::control(quality, named));
+        }
         self.segment_limit = Some(start + self.config.segment_bytes);
         self.boundary = self.config.rotate.map(|period| ts.floor_to(period).after(period));
     }
@@ -472,6 +501,24 @@ impl Producer {
         }
         self.put(Desc::control(control, ts));
         true
+    }
+
+    /// Writes the quality of the timestamps of the present second. Without space in the stream, the variances count in
+    /// the next second.
+    fn write_quality(&mut self) {
+        let Some(quality) = self.timestamps.quality() else { return };
+        if self.segment_limit.is_some() && self.write_control(quality, Timestamp::from_nanos(self.second_start)) {
+            self.timestamps.quality_written();
+        }
+    }
+
+    /// Writes the clock steps that are not in the stream yet. Without space in the stream, they wait for the next
+    /// second.
+    fn write_steps(&mut self, now: Timestamp) {
+        let Some(steps) = self.timestamps.steps() else { return };
+        if self.segment_limit.is_some() && self.write_control(steps, now) {
+            self.timestamps.steps_written();
+        }
     }
 
     #[cold]

@@ -63,7 +63,7 @@ fn the_c_header_has_the_constants_of_the_layout() {
         assert_eq!(c.get(format!("FLAG_{name}").as_str()), Some(&bit), "NGL_FLAG_{name}");
     }
     let kinds = constants(desc, Some("kind"));
-    assert_eq!(kinds.len(), 7);
+    assert_eq!(kinds.len(), 9);
     for (name, kind) in kinds {
         assert_eq!(c.get(format!("KIND_{name}").as_str()), Some(&kind), "NGL_KIND_{name}");
     }

@@ -1,10 +1,11 @@
 //! One producer and its listeners, compared with simple models.
 
-use base::{Cause, DuplicateClass, Prng, Tally, Timestamp, TimestampMethod};
+use base::{Cause, ClockState, DuplicateClass, Prng, Tally, Timestamp, TimestampMethod};
 use netgrain_ring::{
     Annotations, BLOCK, Config, Control, Desc, DescPosition, FILE_HEADER, Listener, LosslessReader, Mode, OfferedRing,
     Packet, Producer, RECORD_HEADER, STREAM_POSITION_MAX,
 };
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,7 @@ impl Model {
                     self.tally.duplicate += packets;
                 }
                 Some(Control::Tick) => assert_eq!(d.ts % SECOND, 0),
+                Some(Control::Timestamps { .. } | Control::ClockStep { .. }) => {}
                 Some(Control::End) => self.ended = true,
             }
         }
@@ -243,7 +245,7 @@ fn a_clock_step_back_begins_a_new_segment_with_the_new_time() {
     let (early, late) = (1_000_000 * SECOND, 1_007_200 * SECOND);
     p.push(&packet(&[1; 60], late)).unwrap();
     p.tick(Timestamp::from_nanos(late + 2 * SECOND));
-    p.clock_was_set();
+    p.clock_was_set(-7_202_000_000_000, Timestamp::from_nanos(early));
     for s in 0..130 {
         p.tick(Timestamp::from_nanos(early + s * SECOND));
         p.push(&packet(&[2; 60], early + s * SECOND)).unwrap();
@@ -258,6 +260,69 @@ fn a_clock_step_back_begins_a_new_segment_with_the_new_time() {
         .map(|d| d.ts / SECOND)
         .collect();
     assert_eq!(segments, [1_007_200, 1_000_000, 1_000_020, 1_000_080], "rotation follows the new time");
+    let steps: Vec<_> = descs.iter().filter(|d| matches!(d.as_control(), Some(Control::ClockStep { .. }))).collect();
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].as_control(), Some(Control::ClockStep { steps: 1, nanos: -7_202_000_000_000 }));
+    assert_eq!(steps[0].ts, early, "the step has the new time");
+}
+
+/// The quality of timestamps in the descriptors: seconds, deviation and state of the clock.
+fn qualities(descs: &[Desc]) -> Vec<(u64, u32, Option<ClockState>)> {
+    let of = |d: &Desc| match d.as_control() {
+        Some(Control::Timestamps { deviation_nanos, clock }) => {
+            Some((d.ts / SECOND, deviation_nanos.map_or(0, NonZeroU32::get), clock))
+        }
+        _ => None,
+    };
+    descs.iter().filter_map(of).collect()
+}
+
+#[test]
+fn the_quality_of_timestamps_follows_the_packets_of_each_second() {
+    let mut p = Producer::new(config()).unwrap();
+    let mut reader = lossless_reader(&mut p, "model");
+    let state = |error| ClockState { synchronised: error < 20, maximum_error_micros: error, frequency_ppb: -5 };
+    p.clock_state(state(10));
+    for second in 1..=3u64 {
+        for i in 0..4 {
+            p.push(&packet(&[1; 60], second * SECOND + i)).unwrap();
+            p.timestamp_variance(1, (100 * second * second) as f64);
+        }
+        p.clock_state(state(10 * second as u32));
+    }
+    assert!(p.finish(Timestamp::from_nanos(3 * SECOND + 9)));
+    let descs = reader.next(usize::MAX).to_vec();
+    let expected: Vec<_> = [(1, 0, 10), (1, 10, 10), (2, 20, 20), (3, 30, 30)]
+        .map(|(second, deviation, error)| (second, deviation, Some(state(error))))
+        .into();
+    assert_eq!(qualities(&descs), expected, "the first of them follows the first segment");
+    assert!(matches!(descs[0].as_control(), Some(Control::Segment { .. })));
+    // The quality of a second precedes the tick of the next second.
+    let at = |control| descs.iter().position(|d| d.ts == 2 * SECOND && d.as_control() == Some(control));
+    let tick = at(Control::Tick).expect("a tick");
+    assert_eq!(qualities(&descs[..tick]).last().map(|last| last.0), Some(1));
+}
+
+#[test]
+fn without_estimates_and_clock_no_quality_is_written() {
+    let mut p = Producer::new(config()).unwrap();
+    let mut reader = lossless_reader(&mut p, "model");
+    (1..5).for_each(|second| p.push(&packet(&[1; 60], second * SECOND)).unwrap());
+    assert!(p.finish(Timestamp::from_nanos(5 * SECOND)));
+    assert_eq!(qualities(reader.next(usize::MAX)), []);
+}
+
+#[test]
+fn clock_steps_before_the_first_segment_wait_for_the_stream() {
+    let mut p = Producer::new(config()).unwrap();
+    let mut reader = lossless_reader(&mut p, "model");
+    p.clock_was_set(2_000_000, Timestamp::from_nanos(SECOND));
+    p.clock_was_set(3_000_000, Timestamp::from_nanos(SECOND));
+    p.push(&packet(&[1; 60], SECOND)).unwrap();
+    assert!(p.finish(Timestamp::from_nanos(2 * SECOND)));
+    let controls: Vec<_> = reader.next(usize::MAX).iter().filter_map(Desc::as_control).collect();
+    let steps: Vec<_> = controls.iter().filter(|c| matches!(c, Control::ClockStep { .. })).collect();
+    assert_eq!(steps, [&Control::ClockStep { steps: 2, nanos: 5_000_000 }]);
 }
 
 #[test]

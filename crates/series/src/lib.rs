@@ -16,6 +16,7 @@ mod quantity;
 mod rollup;
 mod row;
 mod second;
+mod timestamp_counters;
 
 pub use distinct::{Distinct, address_hash};
 pub use merge::{MergedRows, merge_rows, sum_interfaces};
@@ -24,3 +25,4 @@ pub use packet_input::count_packet;
 pub use quantity::{MergeRule, Quantity, quantities};
 pub use rollup::{Rollup, RollupBuilder, Step};
 pub use row::{Direction, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
+pub use timestamp_counters::TimestampCounters;

@@ -20,7 +20,7 @@
 //! early. It stores the row of that second until the next tick, and adds later counts of the same second to the row.
 
 use crate::second::{DirectionSecond, PacketFields, Second};
-use crate::{Direction, Row, TrafficClass};
+use crate::{Direction, Row, TimestampCounters, TrafficClass};
 use base::{Tally, Timestamp};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
@@ -158,6 +158,11 @@ impl SeriesMeter {
     /// Adds outcomes of packets in a second. May be called any number of times.
     pub fn ledger(&mut self, second: u64, tally: &Tally) {
         self.second(second).ledger += tally;
+    }
+
+    /// Adds numbers about the quality of the timestamps of a second. May be called any number of times.
+    pub fn timestamps(&mut self, second: u64, counters: &TimestampCounters) {
+        self.second(second).timestamps.merge(counters);
     }
 
     /// Moves to this meter the counts that another meter (of another queue, or of another part of the packets) has not

@@ -3,7 +3,7 @@
 //! quantity.
 
 use crate::{Row, SIZE_BOUNDS, SIZES, TrafficClass};
-use base::{Cause, Note};
+use base::{Cause, Note, TimestampMethod};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -210,6 +210,70 @@ fn all() -> Vec<Quantity> {
         let name = format!("note_{}", note.name());
         all.push(quantity!(name, note.unit(), note.description(), Sum, [i = note as usize] ledger.notes[i]));
     }
+    all.extend(of_timestamps());
+    all
+}
+
+/// The quality of the timestamps. All these numbers are only in rows of direction `in`.
+fn of_timestamps() -> Vec<Quantity> {
+    let mut all = Vec::new();
+    for method in TimestampMethod::ALL {
+        let name = format!("timestamp_{}", method.name());
+        let what = format!("stored packets with timestamps of the method {}", method.name());
+        all.push(quantity!(name, "packets", what, Sum, [i = method as usize] timestamps.methods[i]));
+    }
+    all.extend([
+        quantity!(
+            "timestamp_deviation_ns",
+            "nanoseconds",
+            "estimated standard deviation of the timestamps; 0 if it is not known",
+            Max,
+            timestamps.deviation_nanos
+        ),
+        quantity!(
+            "clock_synchronised",
+            "seconds",
+            "1 if a time daemon synchronised the system clock; 0 if not, or if the state is not known",
+            Max,
+            timestamps.synchronised
+        ),
+        quantity!(
+            "clock_unsynchronised",
+            "seconds",
+            "1 if no time daemon synchronised the system clock; 0 if it did, or if the state is not known",
+            Max,
+            timestamps.unsynchronised
+        ),
+        quantity!(
+            "clock_maximum_error_us",
+            "microseconds",
+            "maximum error of the system clock, as the kernel states it",
+            Max,
+            timestamps.maximum_error_micros
+        ),
+        quantity!(
+            "clock_rate",
+            "billionths",
+            "rate of the system clock in relation to its oscillator: 1000000000 plus the correction in parts per \
+             billion; 0 if it is not known",
+            Max,
+            timestamps.clock_rate
+        ),
+        quantity!(
+            "clock_step_forward_ns",
+            "nanoseconds",
+            "largest step of the system clock forward; note_clock_step counts the steps",
+            Max,
+            timestamps.step_forward_nanos
+        ),
+        quantity!(
+            "clock_step_back_ns",
+            "nanoseconds",
+            "largest step of the system clock back; note_clock_step counts the steps",
+            Max,
+            timestamps.step_back_nanos
+        ),
+    ]);
     all
 }
 

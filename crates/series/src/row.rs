@@ -1,5 +1,6 @@
 //! A row of a time series: the counters of one second of one direction of one interface.
 
+use crate::TimestampCounters;
 use base::Tally;
 
 /// The direction of packets relative to the host. On a mirror port all packets are [`Direction::In`].
@@ -160,4 +161,6 @@ pub struct Row {
     /// The number of packets that the source offered, by outcome. The row of [`Direction::In`] has the numbers for both
     /// directions.
     pub ledger: Tally,
+    /// The quality of the timestamps. The row of [`Direction::In`] has the numbers for both directions.
+    pub timestamps: TimestampCounters,
 }

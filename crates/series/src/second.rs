@@ -13,7 +13,7 @@
 //! A packet changes one entry of each table except `duplicate`; a marked copy changes only `duplicate`. All tables
 //! merge exactly (sums and maxima), so the result does not depend on the distribution of packets among several meters.
 
-use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
+use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TimestampCounters, TrafficClass, Volume};
 use base::Tally;
 use std::ops::AddAssign;
 
@@ -55,6 +55,7 @@ pub(crate) struct Second {
     /// The number of tunnel sequence numbers that arrived, that are missing, and that arrived late.
     pub tunnels: [u64; 3],
     pub ledger: Tally,
+    pub timestamps: TimestampCounters,
 }
 
 impl Second {
@@ -76,6 +77,7 @@ impl Second {
         self.flows_ended += other.flows_ended;
         add(&mut self.tunnels, &other.tunnels);
         self.ledger += &other.ledger;
+        self.timestamps.merge(&other.timestamps);
     }
 
     /// The row of one direction.
@@ -87,6 +89,7 @@ impl Second {
             row.flows_ended = self.flows_ended;
             [row.tunnel_numbered, row.tunnel_missing, row.tunnel_late] = self.tunnels;
             row.ledger = self.ledger;
+            row.timestamps = self.timestamps;
         }
         if let Some(counters) = &self.directions[direction as usize] {
             counters.write_counts(&mut row);

@@ -1,24 +1,26 @@
-//! The evaluation of replies at the sender.
+//! Evaluates the replies to test packets at the sender.
 //!
-//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time outside of the reflector. It depends on the rates of the
-//! clocks, but not on their offset. The delays of the two directions are those of the crate `delay`.
+//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time that the test packet and its reply spend outside of the
+//! reflector. The offset between the clocks has no influence on the round-trip delay; a difference of their rates has.
+//! The crate `delay` computes the one-way delays of the two directions.
 
 use crate::Reply;
 use base::{Distribution, ErrorEstimate, Timestamp};
-use delay::{Analyser, Arrival, ArrivalKind, ReceiverClock, Report};
+use delay::{Analyser, Arrival, ReceiverClock, Report, worse};
 use std::collections::VecDeque;
 
-/// The number of test packets for whose replies the sender waits. Older packets count as lost.
+/// The largest number of test packets for which the sender still accepts a reply. Older test packets without a reply
+/// count as lost.
 const OUTSTANDING_MAX: usize = 1 << 16;
 
-/// The outcome of received bytes.
+/// The class of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// The first reply to a test packet.
     First,
     /// A further reply to a test packet.
     Duplicate,
-    /// A reply to no test packet of this sender, or to a packet that is too old.
+    /// A reply to a test packet that this sender did not send, or for which it no longer accepts a reply.
     Unknown,
 }
 
@@ -27,21 +29,23 @@ pub enum ReplyKind {
 pub struct Measurement {
     own_clock: ReceiverClock,
     own_error: ErrorEstimate,
-    /// The last test packets, by their number from `oldest`: the time T1, and true if there was a reply.
+    /// The worst error estimate in a reply.
+    reflector_error: Option<ErrorEstimate>,
+    /// For each of the last test packets, its time T1, and true if a reply has arrived. The first element belongs to
+    /// the test packet with the number `oldest`.
     outstanding: VecDeque<(Timestamp, bool)>,
     oldest: u32,
     sent: u64,
     counts: [u64; 3],
     round_trip: Distribution,
     reflection: Distribution,
-    /// The analysis of the direction to the reflector, which begins with the first reply: the reply states whether the
-    /// reflector's clock is synchronised.
+    /// The analysis of the direction to the reflector. It is created at the first reply, because the reply states
+    /// whether the reflector's clock is synchronised.
     forward: Option<Analyser>,
     backward: Analyser,
-    /// True if a reply had another number than its test packet: the reflector numbers its replies.
+    /// True if the sequence number of a reply differed from that of its test packet, which shows that the reflector
+    /// numbers its replies.
     is_stateful: bool,
-    /// The highest number of a reply.
-    last_reply: Option<u32>,
     ttl: Option<(u8, u8)>,
 }
 
@@ -54,32 +58,37 @@ pub struct MeasurementReport {
     pub first: u64,
     /// Test packets without a reply.
     pub lost: u64,
-    /// Test packets that were lost before the reflector, if the reflector numbers its replies.
+    /// Test packets that were lost on the way to the reflector. `None` unless a reply showed that the reflector numbers
+    /// its replies.
     pub lost_forward: Option<u64>,
-    /// Replies that were lost after the reflector, if the reflector numbers its replies.
+    /// Replies that were lost on the way from the reflector. `None` unless a reply showed that the reflector numbers
+    /// its replies.
     pub lost_backward: Option<u64>,
     /// Further replies to a test packet.
     pub duplicates: u64,
-    /// Replies to no test packet of this sender, or to packets that are too old.
+    /// Replies to test packets that this sender did not send, or for which it no longer accepts a reply.
     pub unknown: u64,
-    /// The time outside of the reflector, in nanoseconds.
+    /// The round-trip delays `(T4 - T1) - (T3 - T2)`, in nanoseconds.
     pub round_trip: Distribution,
-    /// The time inside of the reflector, in nanoseconds.
+    /// The times `T3 - T2` between the arrival of a test packet at the reflector and the departure of its reply, in
+    /// nanoseconds.
     pub reflection: Distribution,
-    /// The direction to the reflector; `None` without replies.
+    /// The delays on the way to the reflector; `None` if no reply arrived.
     pub forward: Option<Report>,
-    /// The direction from the reflector; `None` without replies.
+    /// The delays on the way from the reflector; `None` if no reply arrived.
     pub backward: Option<Report>,
     /// The smallest and the largest TTL or hop limit of test packets at the reflector.
     pub ttl: Option<(u8, u8)>,
 }
 
 impl Measurement {
-    /// A measurement of a sender whose clock is in this state.
+    /// A measurement without test packets. `own_clock` is the state of the sender's clock, and `own_error` the error
+    /// estimate that the test packets contain.
     pub fn new(own_clock: ReceiverClock, own_error: ErrorEstimate) -> Self {
         Self {
             own_clock,
             own_error,
+            reflector_error: None,
             outstanding: VecDeque::new(),
             oldest: 0,
             sent: 0,
@@ -89,9 +98,15 @@ impl Measurement {
             forward: None,
             backward: Analyser::new(own_clock),
             is_stateful: false,
-            last_reply: None,
             ttl: None,
         }
+    }
+
+    /// Changes the state of the sender's clock. `own_clock` is the worst state so far, which applies to the whole
+    /// measurement. `own_error` applies to the following test packets.
+    pub fn set_clock(&mut self, own_clock: ReceiverClock, own_error: ErrorEstimate) {
+        (self.own_clock, self.own_error) = (own_clock, own_error);
+        self.backward.set_receiver(own_clock);
     }
 
     /// Registers a test packet with the time T1, and returns its number.
@@ -116,26 +131,29 @@ impl Measurement {
     fn evaluate(&mut self, reply: &Reply, time: Timestamp) -> ReplyKind {
         let index = reply.test_sequence.wrapping_sub(self.oldest) as usize;
         let Some((sent, has_reply)) = self.outstanding.get_mut(index) else { return ReplyKind::Unknown };
-        if std::mem::replace(has_reply, true) {
+        let (sent, is_duplicate) = (*sent, std::mem::replace(has_reply, true));
+        self.is_stateful |= reply.sequence != reply.test_sequence;
+        // If the network duplicated a test packet, the two replies of a stateful reflector have different numbers, and
+        // both count for the way back. If the network duplicated a reply, the analyser ignores the second copy.
+        self.backward.add(&arrival(reply.sequence, reply.sent, time), reply.error);
+        if is_duplicate {
             return ReplyKind::Duplicate;
         }
-        let sent = *sent;
-        self.is_stateful |= reply.sequence != reply.test_sequence;
-        self.last_reply = self.last_reply.max(Some(reply.sequence));
         let (low, high) = self.ttl.unwrap_or((reply.test_ttl, reply.test_ttl));
         self.ttl = Some((low.min(reply.test_ttl), high.max(reply.test_ttl)));
         let inside = difference(reply.sent, reply.received);
         self.reflection.add(inside);
         self.round_trip.add(difference(time, sent).saturating_sub(inside));
-        let reflector_clock = match (self.own_clock, reply.error.is_synchronised()) {
+        let reflector_error = self.reflector_error.map_or(reply.error, |before| worse(before, reply.error));
+        self.reflector_error = Some(reflector_error);
+        let reflector_clock = match (self.own_clock, reflector_error.is_synchronised()) {
             (ReceiverClock::SameAsSender, _) => ReceiverClock::SameAsSender,
-            (_, true) => ReceiverClock::Synchronised(reply.error.error()),
+            (_, true) => ReceiverClock::Synchronised(reflector_error.error()),
             (_, false) => ReceiverClock::Unknown,
         };
         let forward = self.forward.get_or_insert_with(|| Analyser::new(reflector_clock));
+        forward.set_receiver(reflector_clock);
         forward.add(&arrival(reply.test_sequence, sent, reply.received), self.own_error);
-        let result = self.backward.add(&arrival(reply.sequence, reply.sent, time), reply.error);
-        debug_assert!(self.is_stateful || result.kind != ArrivalKind::Duplicate);
         ReplyKind::First
     }
 
@@ -148,10 +166,12 @@ impl Measurement {
     pub fn report(&self) -> MeasurementReport {
         let [first, duplicates, unknown] = self.counts;
         let lost = self.lost();
-        // A stateful reflector has sent one reply more than the highest number. Replies lost after that number cannot
-        // be distinguished from test packets lost before the reflector.
-        let reflected = self.last_reply.filter(|_| self.is_stateful).map(|last| u64::from(last) + 1);
-        let lost_backward = reflected.map(|reflected| reflected.saturating_sub(first + duplicates).min(lost));
+        // The numbers that are missing between the lowest and the highest number of a reply are those of replies that
+        // were lost. The lowest number need not be 0, because the reflector may continue the numbers of an earlier
+        // session from the same port. Replies that were lost before the first or after the last reply that arrived
+        // count as test packets lost before the reflector, because the sender cannot distinguish the two cases.
+        let backward = self.backward.report();
+        let lost_backward = self.is_stateful.then(|| backward.sequence.lost.min(lost));
         let forward = self.forward.as_ref().map(Analyser::report);
         MeasurementReport {
             sent: self.sent,
@@ -163,7 +183,7 @@ impl Measurement {
             unknown,
             round_trip: self.round_trip.clone(),
             reflection: self.reflection.clone(),
-            backward: forward.is_some().then(|| self.backward.report()),
+            backward: forward.is_some().then_some(backward),
             forward,
             ttl: self.ttl,
         }
@@ -198,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_no_test_packet_and_further_replies_are_counted_apart() {
+    fn unknown_and_duplicate_replies_are_counted_separately() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let now = Timestamp::from_nanos(START);
         assert_eq!(measurement.receive(&reply(0, 0, 1, 2), now), ReplyKind::Unknown);
@@ -239,13 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reflector_that_numbers_its_replies_shows_the_direction_of_losses() {
+    fn the_numbers_of_a_stateful_reflector_show_the_direction_of_losses() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let mut replies = 0;
         for i in 0..100u64 {
             let sent = Timestamp::from_nanos(START + i * 1000);
             let n = measurement.send(sent);
-            // Each tenth packet is lost before the reflector, and the reply to each packet 5 of ten after it.
+            // Test packets 0, 10, 20 and so on are lost before the reflector. The replies to test packets 5, 15, 25 and
+            // so on are lost after the reflector.
             if n.is_multiple_of(10) {
                 continue;
             }
@@ -259,8 +280,77 @@ mod tests {
         assert_eq!((report.lost_forward, report.lost_backward), (Some(10), Some(10)));
     }
 
+    /// Test packets 0 to 29; `is_reflected` and `is_returned` state what arrives. The reflector numbers its replies from
+    /// `begin`. `copies` is the number of copies of each reply.
+    fn stateful(begin: u32, copies: usize, is_reflected: fn(u32) -> bool, is_returned: fn(u32) -> bool) -> [u64; 3] {
+        let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
+        let mut next = begin;
+        for i in 0..30 {
+            let sent = Timestamp::from_nanos(START + i * 1000);
+            let n = measurement.send(sent);
+            if is_reflected(n) {
+                next += 1;
+                if is_returned(n) {
+                    (0..copies).for_each(|_| _ = measurement.receive(&reply(next - 1, n, i * 1000, i * 1000), sent));
+                }
+            }
+        }
+        let report = measurement.report();
+        [report.lost, report.lost_forward.expect("a stateful reflector"), report.lost_backward.unwrap()]
+    }
+
     #[test]
-    fn the_number_of_packets_without_reply_is_bounded() {
+    fn a_reflector_that_continues_old_numbers_has_the_same_losses() {
+        for begin in [0, 77] {
+            let losses = stateful(begin, 1, |n| n % 10 != 3, |n| n % 10 != 5);
+            assert_eq!(losses, [6, 3, 3], "numbers from {begin}");
+        }
+    }
+
+    #[test]
+    fn replies_that_the_network_duplicates_are_no_further_reflected_packets() {
+        assert_eq!(stateful(0, 2, |n| n % 10 != 3, |n| n % 10 != 5), [6, 3, 3]);
+    }
+
+    #[test]
+    fn a_test_packet_that_the_network_duplicates_is_reflected_twice() {
+        let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
+        let now = Timestamp::from_nanos(START);
+        (0..4).for_each(|_| _ = measurement.send(now));
+        // Test packet 1 was duplicated, and the reply 3 to test packet 2 was lost.
+        for (number, test) in [(0, 0), (1, 1), (2, 1), (4, 3)] {
+            measurement.receive(&reply(number, test, 1, 2), now);
+        }
+        let report = measurement.report();
+        assert_eq!((report.first, report.duplicates, report.lost), (3, 1, 1));
+        assert_eq!((report.lost_forward, report.lost_backward), (Some(0), Some(1)));
+    }
+
+    #[test]
+    fn the_worst_state_of_both_clocks_counts() {
+        let synchronised = ReceiverClock::Synchronised(Duration::from_micros(1));
+        let mut measurement = Measurement::new(synchronised, error());
+        let now = Timestamp::from_nanos(START);
+        (0..3).for_each(|_| _ = measurement.send(now));
+        measurement.receive(&reply(0, 0, 1, 2), now);
+        let known = |measurement: &Measurement| {
+            let report = measurement.report();
+            [report.forward, report.backward].map(|way| way.expect("a way").delay_error().is_some())
+        };
+        assert_eq!(known(&measurement), [true, true]);
+        let lost = ErrorEstimate::of(Duration::from_micros(30), false);
+        measurement.receive(&Reply { error: lost, ..reply(1, 1, 1, 2) }, now);
+        measurement.receive(&reply(2, 2, 1, 2), now);
+        assert_eq!(known(&measurement), [false, false], "the reflector lost its synchronisation for a time");
+        let mut measurement = Measurement::new(synchronised, error());
+        measurement.send(now);
+        measurement.set_clock(ReceiverClock::Unknown, lost);
+        measurement.receive(&reply(0, 0, 1, 2), now);
+        assert_eq!(known(&measurement), [false, false], "the sender lost its synchronisation");
+    }
+
+    #[test]
+    fn the_number_of_stored_test_packets_is_bounded() {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
         let now = Timestamp::from_nanos(START);
         for n in 0..OUTSTANDING_MAX as u32 + 10 {

@@ -13,8 +13,9 @@
 //!                                                             '--- of the test packet --'
 //! ```
 //!
-//! All fields are big-endian. `error` is the error estimate of the clock (RFC 4656 §4.1.2), whose bit Z states the
-//! format of the timestamps of the same node. `ttl` is the TTL or hop limit of the test packet on arrival.
+//! All fields are big-endian. `error` is the error estimate of the clock of the node that wrote the field (RFC 4656
+//! §4.1.2). Bit Z of `error` states whether the timestamps of this node have the format NTP or PTP. `ttl` is the TTL or
+//! hop limit with which the test packet arrived at the reflector.
 
 use crate::time::{from_ntp, from_ptp, to_ntp};
 use base::{ErrorEstimate, Timestamp};
@@ -23,7 +24,8 @@ use std::fmt;
 /// Length of a test packet and of a reply in bytes, without padding.
 pub const BASE_LEN: usize = 44;
 
-/// Reflectors of TWAMP Light may send replies without the last three bytes (RFC 8762 §4.6).
+/// Length of the shortest reply in bytes. Reflectors of TWAMP Light may send replies without the last three bytes (RFC
+/// 8762 §4.6).
 const REPLY_MIN: usize = 41;
 
 mod at {
@@ -50,7 +52,8 @@ pub struct TestPacket {
 }
 
 impl TestPacket {
-    /// Writes the packet with NTP timestamps to the beginning of `buf`. The bytes after it are padding.
+    /// Writes the packet, with an NTP timestamp, to the first [`BASE_LEN`] bytes of `buf`. Further bytes of `buf` are
+    /// padding and remain unchanged.
     ///
     /// # Panics
     /// If `buf` is shorter than [`BASE_LEN`].
@@ -76,7 +79,8 @@ impl TestPacket {
 /// A reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The number of the reply: that of the test packet, or (stateful reflector) the number of replies before.
+    /// The sequence number of the reply. A stateless reflector copies the number of the test packet. A stateful
+    /// reflector counts the replies of the session from 0.
     pub sequence: u32,
     /// The time T3 at which the reflector sends the reply.
     pub sent: Timestamp,
@@ -157,7 +161,7 @@ pub enum PacketError {
     },
     /// The multiplier of the error estimate is 0.
     ErrorEstimate,
-    /// A PTP timestamp has a second or more of nanoseconds.
+    /// The nanoseconds of a PTP timestamp are a second or more.
     Timestamp,
 }
 
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_have_the_places_of_the_rfc() {
+    fn the_fields_are_at_the_offsets_of_rfc_8762() {
         let (mut test, mut buf) = ([0; 44], [0; 44]);
         TestPacket { sequence: 0x0102_0304, sent: Timestamp::ZERO, error: error() }.write(&mut test);
         assert_eq!(test[..8], [1, 2, 3, 4, 0x83, 0xaa, 0x7e, 0x80]);

@@ -1,7 +1,7 @@
 //! The timestamps of STAMP packets: NTP (RFC 5905 §6) and truncated PTP (RFC 8186 §2.1.1).
 //!
 //! An NTP timestamp has 32 bits of seconds since 1900 and 32 bits of fraction. The seconds overflow in 2036. Seconds
-//! with the upper bit 0 are read as seconds after the overflow (RFC 4330 §3), so the range is 1968 to 2104. A
+//! whose highest bit is 0 are read as seconds after the overflow (RFC 4330 §3), so the range is 1968 to 2104. A
 //! truncated PTP timestamp has 32 bits of seconds since 1970 and 32 bits of nanoseconds.
 
 use base::Timestamp;
@@ -28,7 +28,7 @@ pub fn from_ntp(ntp: u64) -> Timestamp {
     }
 }
 
-/// The time of a truncated PTP timestamp; `None` if the nanoseconds are not below a second.
+/// The time of a truncated PTP timestamp; `None` if the nanoseconds are a second or more.
 pub fn from_ptp(ptp: u64) -> Option<Timestamp> {
     let (seconds, nanos) = (ptp >> 32, ptp & 0xffff_ffff);
     (nanos < NANOS).then(|| Timestamp::from_secs_nanos(seconds, nanos))
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_time_that_is_written_and_read_is_unchanged() {
         let mut prng = Prng::new(5905);
-        // The last second whose NTP timestamp has the upper bit 0.
+        // The last second since 1970 that an NTP timestamp can represent.
         let last = 4_233_462_143;
         for _ in 0..100_000 {
             let time = Timestamp::from_secs_nanos(prng.below(last), prng.below(NANOS));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epochs_and_the_overflow_have_their_timestamps() {
+    fn the_year_1970_and_the_overflow_of_2036_have_their_ntp_timestamps() {
         assert_eq!(to_ntp(Timestamp::ZERO), 0x83aa_7e80 << 32);
         // 2036-02-07T06:28:16Z is the first second of the next era.
         assert_eq!(to_ntp(Timestamp::from_secs_nanos(2_085_978_496, 0)), 0);

@@ -250,6 +250,39 @@ pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
     (names::stem(start, queue, copy) == stem).then_some((start, queue.unwrap_or(0), copy))
 }
 
+/// The path of a file that has the name of a year, month, day or hour directory of an interface but is not a directory:
+/// for example a symbolic link, below which a recorder cannot write. `None` if there is no such file, or if the
+/// directory of the interface does not exist. The files of an hour are not listed.
+///
+/// # Errors
+/// A directory cannot be listed.
+pub fn not_a_directory(interface_directory: &Path) -> io::Result<Option<PathBuf>> {
+    not_a_directory_below(interface_directory, 0)
+}
+
+fn not_a_directory_below(directory: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
+    let entries = match list(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        other => other?,
+    };
+    for (name, kind) in entries {
+        let Some(number) = name.parse::<u32>().ok().filter(|n| directory_name(depth, *n) == name) else { continue };
+        if depth == 0 && !YEARS.contains(&number) {
+            continue;
+        }
+        let path = directory.join(name);
+        if kind != FileKind::Directory {
+            return Ok(Some(path));
+        }
+        if depth + 1 < LEVELS
+            && let Some(found) = not_a_directory_below(&path, depth + 1)?
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
 /// Iterates over the hour directories of an interface; a year, month or day directory is listed when the iteration
 /// reaches it.
 pub struct Hours {
@@ -425,6 +458,29 @@ mod tests {
             index: Some(hour.join(format!("{stem}.ngi"))),
         };
         assert_eq!(found.list().expect("a listing"), Listing { sealed: vec![entry], unfinished: vec![] });
+    }
+
+    #[test]
+    fn a_link_or_a_file_in_place_of_a_directory_is_found_at_each_level() {
+        let store = TempDir::new("catalogue-not-a-directory");
+        let iface = store.path().join("eth1");
+        let find = || not_a_directory(&iface).expect("a listing");
+        assert_eq!(find(), None, "the directory of the interface does not exist");
+        let hour = iface.join("2026/11/21/19");
+        touch(&hour, "07");
+        for foreign in ["2026.txt", "0000", "99999", "2026/11/note", "2026/11/21/7"] {
+            fs::write(iface.join(foreign), b"").expect("a file");
+        }
+        assert_eq!(find(), None);
+        for obstacle in ["2025", "2026/12", "2026/11/22", "2026/11/21/20"] {
+            let obstacle = iface.join(obstacle);
+            std::os::unix::fs::symlink(store.path(), &obstacle).expect("a link");
+            assert_eq!(find().as_ref(), Some(&obstacle));
+            fs::remove_file(&obstacle).expect("the link");
+            fs::write(&obstacle, b"").expect("a file");
+            assert_eq!(find().as_ref(), Some(&obstacle));
+            fs::remove_file(&obstacle).expect("the file");
+        }
     }
 
     #[test]

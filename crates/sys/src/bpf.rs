@@ -76,6 +76,9 @@ pub struct TestRun {
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program supports frames that span several buffers.
 pub const PROG_FRAGS: u32 = 1 << 5;
+/// `BPF_F_XDP_DEV_BOUND_ONLY`: the program is loaded for one interface, whose driver offers it functions that read the
+/// NIC's metadata of a frame (kernel 6.3).
+pub const PROG_DEVICE_BOUND: u32 = 1 << 6;
 /// `XDP_FLAGS_SKB_MODE`: generic XDP, on socket buffers.
 pub const XDP_GENERIC: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE`: native XDP, in the driver.
@@ -98,11 +101,18 @@ const NAME_BYTES: usize = 16;
 const LOG_BYTES: usize = 1 << 20;
 
 /// `BPF_PROG_LOAD` of an XDP program. The first attempt requests no log, because writing a log costs time; after a
-/// refusal the load is repeated with the verifier's log.
+/// refusal the load is repeated with the verifier's log. `ifindex` is the interface of a program with
+/// [`PROG_DEVICE_BOUND`], otherwise 0.
 ///
 /// # Errors
 /// [`LoadFailure`] with the kernel's error and the log.
-pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Result<OwnedFd, LoadFailure> {
+pub fn load_xdp(
+    name: &str,
+    insns: &[RawInsn],
+    licence: &CStr,
+    flags: u32,
+    ifindex: u32,
+) -> Result<OwnedFd, LoadFailure> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,
@@ -131,7 +141,7 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
             kern_version: 0,
             prog_flags: flags,
             prog_name: object_name(name),
-            prog_ifindex: 0,
+            prog_ifindex: ifindex,
             // The attach type is the same for all versions of a program, because LINK_UPDATE refuses a program with
             // another attach type.
             expected_attach_type: ATTACH_XDP,

@@ -117,6 +117,8 @@ pub struct Fitter {
     rate: u64,
     error: Duration,
     steps: u64,
+    /// The last step in nanoseconds; a negative number is a step back.
+    last_step_nanos: i64,
 }
 
 impl Fitter {
@@ -124,7 +126,7 @@ impl Fitter {
     pub fn new(first: Sample, second: Sample) -> Self {
         let rate = rate_between(&first, &second).unwrap_or(1 << SHIFT);
         let fit = Fit { ticks: second.ticks, nanos: second.time.nanos(), slope: rate };
-        Self { fit, last: second, rate, error: width_nanos(&second, rate), steps: 0 }
+        Self { fit, last: second, rate, error: width_nanos(&second, rate), steps: 0, last_step_nanos: 0 }
     }
 
     /// The present fit.
@@ -141,6 +143,7 @@ impl Fitter {
         if off > STEP_LIMIT_NANOS {
             // The rate between the two samples would include the clock step, so the previous rate is kept.
             self.steps += 1;
+            self.last_step_nanos = (b as i64).wrapping_sub(a as i64);
             self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
         } else {
             if let Some(rate) = rate_between(&self.last, &sample) {
@@ -163,6 +166,11 @@ impl Fitter {
     /// Clock steps followed so far.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// The size of the last clock step in nanoseconds; a negative number is a step back. 0 before the first step.
+    pub fn last_step_nanos(&self) -> i64 {
+        self.last_step_nanos
     }
 }
 
@@ -214,13 +222,15 @@ impl Clock {
         if self.steady { "tsc" } else { "realtime" }
     }
 
-    /// Computes a new fit if a second has passed; call once per batch.
+    /// Computes a new fit if a second has passed, and returns true if so; call once per batch.
     #[inline]
-    pub fn keep(&mut self) {
-        if ticks() >= self.due {
+    pub fn keep(&mut self) -> bool {
+        let is_due = ticks() >= self.due;
+        if is_due {
             self.fitter.observe(Sample::take());
             self.adopt();
         }
+        is_due
     }
 
     /// See [`Fitter::error`].
@@ -231,6 +241,11 @@ impl Clock {
     /// See [`Fitter::steps`].
     pub fn steps(&self) -> u64 {
         self.fitter.steps()
+    }
+
+    /// See [`Fitter::last_step_nanos`].
+    pub fn last_step_nanos(&self) -> i64 {
+        self.fitter.last_step_nanos()
     }
 }
 
@@ -267,11 +282,13 @@ mod tests {
     fn a_step_of_the_clock_is_followed_and_counted() {
         let mut fitter = Fitter::new(sample(0, 1_000_000_000), sample(HZ, 2_000_000_000));
         fitter.observe(sample(2 * HZ, 3_600_000_000_000));
-        assert_eq!(fitter.steps(), 1);
+        assert_eq!((fitter.steps(), fitter.last_step_nanos()), (1, 3_597_000_000_000));
         assert_eq!(fitter.fit().at(2 * HZ).nanos(), 3_600_000_000_000);
         fitter.observe(sample(3 * HZ, 3_601_000_000_000));
         assert_eq!(fitter.steps(), 1);
         assert!(fitter.error() < Duration::from_micros(1));
+        fitter.observe(sample(4 * HZ, 4_000_000_000));
+        assert_eq!((fitter.steps(), fitter.last_step_nanos()), (2, -3_598_000_000_000));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod packet;
 pub mod priority;
 pub mod privilege;
 pub mod process;
+pub mod ptp;
 pub mod seccomp;
 pub mod signals;
 pub mod simd;

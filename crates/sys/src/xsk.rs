@@ -15,7 +15,7 @@ mod sender;
 mod umem;
 
 pub use receiver::{Receiver, ReceiverOptions, RxChunk};
-pub use sender::{KickResult, Sender, SenderOptions, Sent};
+pub use sender::{KickResult, Sender, SenderOptions, Sent, TX_METADATA_BYTES};
 pub use umem::{Pages, Umem};
 
 use libc::c_int;
@@ -113,15 +113,19 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`].
-fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
+/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`], and frames to send
+/// can have `tx_metadata` bytes of metadata before them.
+fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32, tx_metadata: u32) -> io::Result<()> {
+    /// `XDP_UMEM_TX_METADATA_LEN`.
+    const TX_METADATA_LEN: u32 = 1 << 2;
+    let flags = if tx_metadata > 0 { TX_METADATA_LEN } else { 0 };
     let registration = XdpUmemReg {
         addr: area.address() as u64,
         len: area.len() as u64,
         chunk_size: chunk,
         headroom: spare,
-        flags: XdpUmemRegFlags::empty(),
-        tx_metadata_len: 0,
+        flags: XdpUmemRegFlags::from_bits_retain(flags),
+        tx_metadata_len: tx_metadata,
     };
     // The memory outlives the socket, because each owner of the socket also has a reference to `area`.
     Ok(set_xdp_umem_reg(fd, registration)?)

@@ -38,6 +38,18 @@ impl ErrorEstimate {
         self.variance_sum += packets as f64 * (idle * idle / (6.0 * (found as f64 + 1.0)) + position);
     }
 
+    /// Adds the packets of another estimate.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.variance_sum += other.variance_sum;
+    }
+
+    /// Sum of the variances of all packets, in square nanoseconds.
+    pub fn variance_sum(&self) -> f64 {
+        self.variance_sum
+    }
+
     /// Number of packets.
     pub fn packets(&self) -> u64 {
         self.packets

@@ -17,7 +17,7 @@ pub enum TimestampSetting {
     Udts,
     /// The time between two batches is divided between the packets by their length on the wire.
     Wdts,
-    /// Weighted distribution while the batches show a saturated link or a late poll, otherwise polling.
+    /// Weighted apportionment while the batches show a saturated link or a late poll, otherwise polling.
     Adaptive,
     /// The kernel's timestamp.
     Kernel,

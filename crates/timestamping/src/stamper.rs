@@ -1,6 +1,6 @@
 //! The timestamps of successive batches of one queue.
 
-use crate::distribution::{Interval, by_gaps, uniform, weighted};
+use crate::apportionment::{Interval, by_gaps, uniform, weighted};
 use crate::error_estimate::ErrorEstimate;
 use crate::hold::{HOLD_MAX, Hold};
 use crate::link_rate::LinkRate;
@@ -15,7 +15,7 @@ const POLL_NANOS: u64 = 1000;
 /// distributed up to this value: the kernel must run the interrupt handler and the scheduler.
 const WAKE_NANOS: u64 = 20_000;
 
-/// `udts` and `wdts` distribute at most this time. Later timestamps would otherwise lie before the end of a second that
+/// `udts` and `wdts` apportion at most this time. Later timestamps would otherwise lie before the end of a second that
 /// passed without packets.
 const BATCH_GAP_MAX: Duration = Duration::from_millis(10);
 
@@ -28,10 +28,10 @@ pub enum BatchMethod {
     Udts,
     /// See [`TimestampMethod::Wdts`].
     Wdts,
-    /// Polling while the thread finds single packets soon after their arrival, and otherwise weighted distribution.
+    /// Polling while the thread finds single packets soon after their arrival, and otherwise weighted apportionment.
     ///
     /// A packet arrived after the last poll that found no further packet, and before the poll that found the packet. So
-    /// the interval between these two polls is distributed, not the interval between two batches as in `wdts`: on a
+    /// the interval between these two polls is apportioned, not the interval between two batches as in `wdts`: on a
     /// link that is not saturated, the interval between two batches contains long gaps. If the rate of the link is
     /// known, the frames get the time that they occupied the link, and the remaining time becomes equal gaps between
     /// them. On a saturated link nothing remains, and the result is that of `wdts`. If the interval is shorter than the
@@ -175,11 +175,11 @@ impl Stamper {
         let (old, new) = batch.lengths.split_at(self.backlog.min(batch.lengths.len()));
         let new_found = found.saturating_sub(self.backlog).max(new.len());
         if !old.is_empty() {
-            self.distribute(self.last, self.since, old, self.backlog, out);
+            self.apportion(self.last, self.since, old, self.backlog, out);
             self.backlog -= old.len();
         }
         if new.is_empty() {
-            // The packets that arrived after `since` are distributed when the first of them is taken.
+            // The time after `since` is apportioned when the first of them is taken.
             return TimestampMethod::Wdts;
         }
         let last = out.last().copied().unwrap_or(self.last);
@@ -213,22 +213,15 @@ impl Stamper {
             return TimestampMethod::Poll;
         }
         let estimate = self.estimate;
-        self.distribute(start, polled, new, new_found, out);
+        self.apportion(start, polled, new, new_found, out);
         if batch.waited {
-            // The uncertainty of the wake-up, which is already counted, is larger than that of the distribution.
+            // The uncertainty of the wake-up, which is already counted, is larger than that of the apportionment.
             self.estimate = estimate;
         }
         TimestampMethod::Wdts
     }
 
-    fn distribute(
-        &mut self,
-        start: Timestamp,
-        end: Timestamp,
-        lengths: &[u32],
-        found: usize,
-        out: &mut Vec<Timestamp>,
-    ) {
+    fn apportion(&mut self, start: Timestamp, end: Timestamp, lengths: &[u32], found: usize, out: &mut Vec<Timestamp>) {
         let interval = Interval::new(start, end);
         let occupancy = by_gaps(interval, lengths, found, self.rate, out);
         self.estimate.add_batch(lengths.len(), found, interval.nanos(), occupancy.idle_nanos, occupancy.packet_nanos);
@@ -283,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saturated_batch_is_distributed_by_weight() {
+    fn a_saturated_batch_is_apportioned_by_weight() {
         let mut stamper = adaptive();
         for batch in 0..5 {
             let (times, method) = stamps(&mut stamper, (batch + 1) * 1706, &[60, 1514, 60], 3);
@@ -295,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_one_poll_found_are_distributed_alike_whether_taken_at_once_or_in_parts() {
+    fn packets_that_one_poll_found_have_the_same_times_whether_taken_at_once_or_in_parts() {
         let lengths = [60; 10];
         let (whole, _) = stamps(&mut adaptive(), 100_000, &lengths, 10);
         let mut in_parts = adaptive();

@@ -3,6 +3,7 @@
 
 mod book;
 mod ci;
+mod circles;
 mod dependencies;
 mod fuzz;
 mod generate;
@@ -17,7 +18,8 @@ const USAGE: &str = "usage: cargo xtask VERB
   ci         install the oracles, then check format, tidy, dependencies and lints, run all tests, build the documents
   test       run all tests and the loom models; print the skipped tests
   captures   run the tests that `test` skipped for lack of captures; the captures are in $NETGRAIN_TRACES
-  tidy       check the crate table, generated files, file sizes, unfinished work, links and words of the glossary
+  tidy       check the crate table, generated files, file sizes, circles of source files, unfinished work, links and
+             words of the glossary
   dependencies   check licences, sources, duplicate versions and advisories of third-party crates with cargo-deny
   fuzz TARGET [FLAGS OF LIBFUZZER]   run a target of crates/fuzz, guided by coverage, until it fails or is interrupted
   generate   write the files that are generated from spec/

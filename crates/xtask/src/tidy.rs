@@ -1,10 +1,10 @@
 //! Checks rules of the repository that the compiler does not check. The crate table of docs/design/architecture.md must
 //! agree with the dependencies of the crates, and generated files with their specification. Each third-party crate must
-//! have its reason in Cargo.toml. No source file may be too long, contain a mark of unfinished work, or contain a word
-//! that the glossary excludes. No line of Rust may be too long. The links and the table of contents of the book must be
-//! correct.
+//! have its reason in Cargo.toml. The source files of a crate must not use each other in circles. No source file may be
+//! too long, contain a mark of unfinished work, or contain a word that the glossary excludes. No line of Rust may be
+//! too long. The links and the table of contents of the book must be correct.
 
-use crate::{book, generate, words};
+use crate::{book, circles, generate, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -51,6 +51,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         }
     }
     check_sources(root, &mut findings)?;
+    circles::check(root, &mut findings)?;
     book::check(root, &mut findings)?;
     words::check(root, &mut findings)?;
     if findings.is_empty() {

@@ -1,6 +1,6 @@
 //! The model of the NIC: when the descriptor of a frame becomes visible to the thread.
 
-use super::model::{MICRO, NANO, exponential};
+use super::picoseconds::{MICRO, NANO, exponential};
 use base::Prng;
 
 /// Delay from the last bit on the wire to the write of the descriptor. The value has no influence on inter-arrival

@@ -5,7 +5,7 @@
 //! through the kernel as well, and are larger than the errors of the method alone.
 
 use super::methods::InterArrivalError;
-use super::model::NANO;
+use super::picoseconds::NANO;
 use crate::output::Stop;
 use capture::auto::SourceKind;
 use engine::{Capture, Generator, InterfacePlan, Method, Plan, SocketPlan, SourcePlan};

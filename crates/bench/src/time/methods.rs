@@ -1,6 +1,8 @@
 //! The timestamps that each method gives to the packets of a run of the model, and their errors.
 
-use super::model::{LINK_MBPS, Link, NANO, Polls};
+use super::model::{LINK_MBPS, Link};
+use super::picoseconds::NANO;
+use super::thread::Polls;
 use crate::stats::percentile;
 use base::Timestamp;
 use serde::Serialize;

@@ -10,15 +10,9 @@
 
 use super::card::Card;
 use super::noise::Noise;
-use super::thread::Thread;
+use super::picoseconds::exponential;
+use super::thread::{Polls, Thread};
 use base::Prng;
-
-/// Picoseconds in a nanosecond.
-pub const NANO: u64 = 1000;
-/// Picoseconds in a microsecond.
-pub const MICRO: u64 = 1000 * NANO;
-/// Picoseconds in a second.
-pub const SECOND: u64 = 1_000_000 * MICRO;
 
 /// Picoseconds for which one byte occupies a link of 10 Gb/s.
 pub const BYTE: u64 = 800;
@@ -88,37 +82,8 @@ impl Link {
     }
 }
 
-/// One poll that found packets.
-#[derive(Clone, Copy, Debug)]
-pub struct Poll {
-    /// The time of the poll.
-    pub polled: u64,
-    /// The time of the last poll before it that found no packet; `None` if the poll before it found packets.
-    pub idle_before: Option<u64>,
-    /// The thread slept until a packet arrived.
-    pub waited: bool,
-    /// Number of packets found.
-    pub found: usize,
-    /// Number of packets taken.
-    pub taken: usize,
-}
-
-/// The polls of one run, and when the thread took each packet.
-#[derive(Clone, Debug, Default)]
-pub struct Polls {
-    /// The polls that found packets, in order.
-    pub polls: Vec<Poll>,
-    /// For each packet, the time at which the thread took it: the time that a clock reading per packet returns.
-    pub taken_at: Vec<u64>,
-}
-
 /// Runs the model: the frames of the link through card and thread.
 pub fn run(link: &Link, card: Card, thread: Thread, noise: Noise, prng: &mut Prng) -> Polls {
     let visible = card.visible(&link.departures, prng);
     thread.run(&visible, &mut noise.events(prng), prng)
-}
-
-/// A random number with an exponential distribution of this mean.
-pub fn exponential(mean: f64, prng: &mut Prng) -> u64 {
-    (-(1.0 - prng.unit()).ln() * mean) as u64
 }

@@ -1,6 +1,6 @@
 //! The model of the work that interrupts the thread.
 
-use super::model::{MICRO, SECOND, exponential};
+use super::picoseconds::{MICRO, SECOND, exponential};
 use base::Prng;
 
 /// The work that interrupts the thread on its CPU. The values are those of a CPU that is not isolated, on a kernel with

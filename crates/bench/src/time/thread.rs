@@ -1,7 +1,7 @@
 //! The model of the thread that polls the NIC, as the engine thread does.
 
-use super::model::{MICRO, NANO, Poll, Polls, exponential};
 use super::noise::Interruptions;
+use super::picoseconds::{MICRO, NANO, exponential};
 use base::Prng;
 
 /// The thread.
@@ -12,6 +12,30 @@ pub enum Thread {
     /// The thread sleeps while no packet is there, and for 60 µs after a small batch, as the engine thread without
     /// `--spin`.
     Sleeping,
+}
+
+/// One poll that found packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Poll {
+    /// The time of the poll.
+    pub polled: u64,
+    /// The time of the last poll before it that found no packet; `None` if the poll before it found packets.
+    pub idle_before: Option<u64>,
+    /// The thread slept until a packet arrived.
+    pub waited: bool,
+    /// Number of packets found.
+    pub found: usize,
+    /// Number of packets taken.
+    pub taken: usize,
+}
+
+/// The polls of one run, and when the thread took each packet.
+#[derive(Clone, Debug, Default)]
+pub struct Polls {
+    /// The polls that found packets, in order.
+    pub polls: Vec<Poll>,
+    /// For each packet, the time at which the thread took it: the time that a clock reading per packet returns.
+    pub taken_at: Vec<u64>,
 }
 
 /// A poll that finds nothing: one load of an index that another CPU or the NIC writes.

@@ -9,6 +9,9 @@
 //! outcomes[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1     one set per processor
 //! return verdict
 //! ```
+//! If timestamps of the NIC or of the kernel are requested, the program writes the timestamp before the frame in place of
+//! the tail call ([`super::timestamps`]).
+//!
 //! The flags of `bpf_redirect_map` are its return value if the map has no socket for the queue: the kernel then
 //! receives the frame as if no program were attached. So the return value distinguishes the two cases, and the
 //! program's count of redirected frames is independent of the counters of the socket. All programs of an interface
@@ -21,6 +24,7 @@
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, PreparedProgram, spec};
+use super::timestamps::{StampCode, XdpTimestamps};
 use crate::ProgramOutcomes;
 use bpf::{
     Asm, AttachError, AttachMode, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec,
@@ -63,6 +67,10 @@ pub struct XdpDispatcher {
     generations_update: Mutex<()>,
     queues: u32,
     frames: Frames,
+    /// The timestamps that the dispatcher writes before each frame.
+    timestamps: XdpTimestamps,
+    /// The reason why the dispatcher does not write the requested timestamps.
+    timestamp_fallback: Option<String>,
     /// Puts the interface into promiscuous mode; the kernel ends the mode when it closes the socket, also after a
     /// crash.
     _promiscuous_socket: PacketSocket,
@@ -101,23 +109,46 @@ pub enum DispatcherError {
 const ONLY: [u8; 4] = [0; 4];
 
 /// Offsets in `struct xdp_md`.
-mod context {
+pub(super) mod context {
+    pub const DATA: i16 = 0;
+    pub const DATA_META: i16 = 8;
     pub const RX_QUEUE_INDEX: i16 = 16;
 }
 
 impl XdpDispatcher {
     /// Attaches the program to the interface. All frames pass to the kernel until a queue is redirected to a socket.
+    /// If the interface does not have the timestamps, the dispatcher writes none ([`XdpDispatcher::timestamp_fallback`]).
+    /// A dispatcher that writes timestamps has no slot for a program of the packet language.
     ///
     /// # Errors
     /// [`DispatcherError`].
-    pub fn attach(ifindex: u32, queues: u32, frames: Frames, options: AttachMode) -> Result<Self, DispatcherError> {
+    pub fn attach(
+        ifindex: u32,
+        queues: u32,
+        frames: Frames,
+        options: AttachMode,
+        requested: XdpTimestamps,
+    ) -> Result<Self, DispatcherError> {
         let create = |spec| RawMap::create(spec).map(Arc::new).map_err(DispatcherError::Map);
         let (sockets, outcomes) = (create(sockets_spec(queues))?, create(outcomes_spec(queues))?);
         let seen = create(generations_spec(queues))?;
         let programs = RawMap::create(programs_spec()).map_err(DispatcherError::Map)?;
-        let root = code(Some(&programs), &*sockets, &*outcomes);
-        let program = Program::load("netgrain", &root, frames).map_err(DispatcherError::Load)?;
-        let link = Link::attach(program, ifindex, options).map_err(DispatcherError::Attach)?;
+        let plain = |start| -> Result<Link, DispatcherError> {
+            let root = code(start, &*sockets, &*outcomes);
+            let program = Program::load("netgrain", &root, frames).map_err(DispatcherError::Load)?;
+            Link::attach(program, ifindex, options).map_err(DispatcherError::Attach)
+        };
+        let (link, timestamps, timestamp_fallback) = match requested {
+            XdpTimestamps::None => (plain(Start::Slot(&programs))?, requested, None),
+            XdpTimestamps::Kernel => (plain(Start::Stamp(StampCode::KernelClock))?, requested, None),
+            XdpTimestamps::Hardware => {
+                let stamped = |stamp| code(Start::Stamp(stamp), &*sockets, &*outcomes);
+                match attach_for_nic_timestamps(ifindex, frames, options, stamped)? {
+                    Ok(link) => (link, requested, None),
+                    Err(reason) => (plain(Start::Slot(&programs))?, XdpTimestamps::None, Some(reason)),
+                }
+            }
+        };
         // Without promiscuous mode the NIC discards frames for other hosts before any program runs; on a mirror port
         // these are nearly all frames.
         let promiscuous_socket = PacketSocket::open().map_err(DispatcherError::Promiscuous)?;
@@ -133,13 +164,15 @@ impl XdpDispatcher {
             generations_update,
             queues,
             frames,
+            timestamps,
+            timestamp_fallback,
             _promiscuous_socket: promiscuous_socket,
         })
     }
 
     /// The code for an empty slot, as a separate program over the maps of this interface.
     pub fn code(&self) -> Code {
-        code(None, &*self.sockets, &*self.outcomes)
+        code(Start::Deliver, &*self.sockets, &*self.outcomes)
     }
 
     /// Replaces the running program by other code between two frames. The counters continue if the code uses the maps
@@ -286,6 +319,16 @@ impl XdpDispatcher {
         self.link.mode()
     }
 
+    /// The timestamps that the program writes before each frame.
+    pub fn timestamps(&self) -> XdpTimestamps {
+        self.timestamps
+    }
+
+    /// The reason why the program does not write the requested timestamps; `None` if it writes them.
+    pub fn timestamp_fallback(&self) -> Option<&str> {
+        self.timestamp_fallback.as_deref()
+    }
+
     /// Redirects the frames of `queue` to `socket` from now on.
     ///
     /// # Errors
@@ -379,17 +422,66 @@ fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; QueueGenerations::BY
     all.get_mut(QueueGenerations::BYTES * queue as usize..)?.first_chunk_mut()
 }
 
-/// The program shown in the documentation of this module; with `programs` it first makes a tail call to the slot.
-fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) -> Code {
+/// Attaches a program that writes the NIC's timestamps. The inner error is the reason why the interface does not have
+/// the timestamps; the outer error would also prevent another program from being attached.
+fn attach_for_nic_timestamps(
+    ifindex: u32,
+    frames: Frames,
+    options: AttachMode,
+    code: impl FnOnce(StampCode) -> Code,
+) -> Result<Result<Link, String>, DispatcherError> {
+    if options == AttachMode::Only(XdpMode::Generic) {
+        return Ok(Err("generic XDP has no timestamps of the NIC".to_owned()));
+    }
+    let stamp = match StampCode::of_nic(ifindex) {
+        Ok(stamp) => stamp,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let program = match Program::load_for_interface("netgrain", &code(stamp), frames, ifindex) {
+        Ok(program) => program,
+        Err(e) => {
+            return Ok(Err(format!("the kernel refuses a program that reads the NIC's timestamps ({})", e.error)));
+        }
+    };
+    match Link::attach(program, ifindex, AttachMode::Only(XdpMode::Native)) {
+        Ok(link) => Ok(Ok(link)),
+        Err(AttachError::Refused { error, .. }) => {
+            Ok(Err(format!("the driver refuses a program that reads the NIC's timestamps ({error})")))
+        }
+        Err(e) => Err(DispatcherError::Attach(e)),
+    }
+}
+
+/// The beginning of the program.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    /// A tail call to the slot.
+    Slot(&'a RawMap),
+    /// The timestamp is written before the frame.
+    Stamp(StampCode),
+    /// Nothing.
+    Deliver,
+}
+
+/// The program shown in the documentation of this module, with this beginning.
+fn code(start: Start<'_>, sockets: &impl AsFd, outcomes: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();
     let (passed, out) = (asm.label(), asm.label());
-    if let Some(programs) = programs {
+    if !matches!(start, Start::Deliver) {
         asm.mov_reg(Reg::R6, Reg::R1);
-        asm.map(Reg::R2, programs);
-        // With a constant index, the kernel patches a direct jump to the target instead of reading the map.
-        asm.mov(Reg::R3, 0);
-        asm.call(Helper::TailCall);
+    }
+    match start {
+        Start::Slot(programs) => {
+            asm.map(Reg::R2, programs);
+            // With a constant index, the kernel patches a direct jump to the target instead of reading the map.
+            asm.mov(Reg::R3, 0);
+            asm.call(Helper::TailCall);
+        }
+        Start::Stamp(stamp) => stamp.emit(&mut asm),
+        Start::Deliver => (),
+    }
+    if !matches!(start, Start::Deliver) {
         asm.mov_reg(Reg::R1, Reg::R6);
     }
     asm.load(Size::W, Reg::R2, Reg::R1, context::RX_QUEUE_INDEX);

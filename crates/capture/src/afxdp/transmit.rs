@@ -16,7 +16,7 @@ use super::{CopyMode, advice, look_up};
 use crate::SourceError;
 use std::io;
 use std::time::{Duration, Instant};
-use sys::xsk::{KickResult, Sender, SenderOptions};
+use sys::xsk::{KickResult, Sender, SenderOptions, TX_METADATA_BYTES};
 
 /// How to send.
 #[derive(Clone, Debug)]
@@ -31,13 +31,22 @@ pub struct TransmitConfig {
     pub frames: u32,
     /// Copy mode or zero-copy.
     pub copy: CopyMode,
+    /// True if frames can have launch times ([`Transmitter::send_at`]).
+    pub launch_times: bool,
 }
 
 impl TransmitConfig {
     /// Returns the default configuration: frames of up to 1518 bytes, 2048 frames in flight, zero-copy if the driver
     /// supports it.
     pub fn new(interface: &str, queue: u16) -> Self {
-        Self { interface: interface.to_owned(), queue, frame_max: 1518, frames: 2048, copy: CopyMode::Best }
+        Self {
+            interface: interface.to_owned(),
+            queue,
+            frame_max: 1518,
+            frames: 2048,
+            copy: CopyMode::Best,
+            launch_times: false,
+        }
     }
 }
 
@@ -83,14 +92,17 @@ impl Transmitter {
     pub fn open(config: &TransmitConfig) -> Result<Self, SourceError> {
         let name = &config.interface;
         let link = look_up(name)?;
-        let chunk = if config.frame_max <= 2048 { 2048 } else { 4096 };
+        let metadata = if config.launch_times { TX_METADATA_BYTES as usize } else { 0 };
+        let buffer = config.frame_max + metadata;
+        let chunk = if buffer <= 2048 { 2048 } else { 4096 };
         let options = SenderOptions {
             ifindex: link.index,
             queue: u32::from(config.queue),
             chunk,
-            chunks_per_frame: config.frame_max.div_ceil(chunk as usize) as u32,
+            chunks_per_frame: buffer.div_ceil(chunk as usize) as u32,
             frames: config.frames.max(1),
             mode: config.copy,
+            launch_times: config.launch_times,
         };
         let sender = Sender::open(&options).map_err(|e| advice::socket_error(name, options.queue, e))?;
         Ok(Self { sender, name: name.clone(), queue: options.queue })
@@ -119,6 +131,28 @@ impl Transmitter {
             }
         }
         Ok(done)
+    }
+
+    /// Passes a frame with a launch time, in nanoseconds of the NIC's clock, to the driver. `fill` is as for
+    /// [`Transmitter::send`]. Returns false if the driver made no progress for 100 ms; the frame is then not sent. A
+    /// driver without launch times sends the frame at once.
+    ///
+    /// # Errors
+    /// As for [`Transmitter::send`].
+    ///
+    /// # Panics
+    /// As [`Transmitter::send`], and if the transmitter was opened without launch times.
+    pub fn send_at(
+        &mut self,
+        launch_nanos: u64,
+        mut fill: impl FnMut(&mut [u8]) -> usize,
+    ) -> Result<bool, SourceError> {
+        while !self.sender.put_at(launch_nanos, &mut fill) {
+            if !self.push(WaitFor::FreeBuffer)? {
+                return Ok(false);
+            }
+        }
+        self.push(WaitFor::AllAccepted)
     }
 
     /// Waits until the driver has completed all frames; false if the driver made no progress for 100 ms.

@@ -123,6 +123,8 @@ impl File {
                 queue: 0,
                 link_type: reader.link_type(),
                 timestamp_source: TimestampSource::File,
+                timestamp_fallback: None,
+                timestamp_warning: None,
                 link_mbps: None,
                 counted_from: "records of the file",
                 name,

@@ -2,6 +2,7 @@
 
 use super::{BlockPosition, Phase, Port, SocketCounts, Tpacket};
 use crate::contract::ethernet;
+use crate::nic_time::NicTime;
 use crate::{SourceError, SourceInfo, TimestampSource};
 use base::units::show_bytes;
 use std::io;
@@ -197,6 +198,10 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     }
     socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the interface", ""))?;
 
+    let (nic_time, timestamp_warning) = match hardware_stamps.then(|| NicTime::open(&link.name)) {
+        Some((nic_time, warning)) => (Some(nic_time), warning),
+        None => (None, None),
+    };
     let timestamp_source = if hardware_stamps { TimestampSource::Hardware } else { TimestampSource::Kernel };
     let memory = u64::from(config.block_bytes) * u64::from(config.blocks);
     let share = match config.threads {
@@ -218,6 +223,8 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
             ),
             link_type: LINKTYPE_ETHERNET,
             timestamp_source,
+            timestamp_fallback: None,
+            timestamp_warning,
             link_mbps: ethtool::speed(&config.interface).map(|speed| speed.megabits),
             counted_from: "frames that reached the packet socket",
         },
@@ -227,6 +234,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
         phase: Phase::Capturing,
         account: SocketCounts::default(),
         port: Port::new(netlink, link, thread == 0 && link.parent_device.is_some()),
+        nic_time,
         retire: config.retire,
         down: false,
     })

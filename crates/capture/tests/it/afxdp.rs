@@ -1,12 +1,13 @@
 //! AF_XDP on veth pairs in a network namespace of the test. A test that cannot run reports that it is skipped.
 
-use base::{Cause, Note, Prng};
+use base::{Cause, Note, Prng, Timestamp};
 use netgrain_capture as capture;
 
 use capture::afxdp::{
-    AfXdp, AfXdpConfig, AttachMode, BusyPoll, DispatcherError, TransmitConfig, Transmitter, XdpMode, open,
+    AfXdp, AfXdpConfig, AttachMode, BusyPoll, DispatcherError, TransmitConfig, Transmitter, XdpMode, XdpTimestamps,
+    open,
 };
-use capture::{Counts, Polled, Source, SourceError};
+use capture::{Counts, Polled, Source, SourceError, TimestampSource};
 use std::time::{Duration, Instant};
 use testkit::{Port, RawReader, RawSender, Sandbox, VethOptions};
 
@@ -598,4 +599,91 @@ fn with_a_queueing_discipline_no_frame_is_dropped() {
 fn put(buffer: &mut [u8], frame: &[u8]) -> usize {
     buffer[..frame.len()].copy_from_slice(frame);
     frame.len()
+}
+
+/// Frames that a source with these timestamps delivers; each frame has a time between the two returned times.
+fn stamped_frames(config: &AfXdpConfig, a: &Port, len: usize) -> (Vec<Option<Timestamp>>, Timestamp, Timestamp) {
+    let mut source = open_one(config);
+    let from = sys::clock::realtime();
+    RawSender::new(a).send(&(0..100).map(|n| frame(n, len)).collect::<Vec<_>>());
+    let (mut stamps, until) = (Vec::new(), Instant::now() + WAIT_MAX);
+    while stamps.len() < 100 && Instant::now() < until {
+        source.poll(64, QUIET, |f| stamps.push(f.stamp)).expect("poll");
+    }
+    assert_eq!(stamps.len(), 100);
+    (stamps, from, sys::clock::realtime())
+}
+
+#[test]
+fn the_program_writes_the_kernels_time_before_each_frame() {
+    let Some(sandbox) = Sandbox::new("the_program_writes_the_kernels_time_before_each_frame") else { return };
+    let (a, b) = veth(&sandbox, VethOptions { mtu: 9000, ..VethOptions::default() });
+    for (xdp, len) in [(XdpMode::Native, 60), (XdpMode::Native, 8000), (XdpMode::Generic, 60)] {
+        let config = AfXdpConfig { timestamps: XdpTimestamps::Kernel, xdp: AttachMode::Only(xdp), ..small(&b) };
+        let (stamps, from, to) = stamped_frames(&config, &a, len);
+        let stamps: Vec<Timestamp> = stamps.into_iter().flatten().collect();
+        assert!(stamps.is_sorted() && stamps.len() == 100, "{xdp:?}, {len} bytes: {} timestamps", stamps.len());
+        assert!(stamps[0] >= from && stamps[99] <= to, "{xdp:?}: {stamps:?} not from {from:?} to {to:?}");
+    }
+}
+
+#[test]
+fn a_program_that_reads_timestamps_of_the_nic_is_attached_and_finds_none_on_veth() {
+    let test = "a_program_that_reads_timestamps_of_the_nic_is_attached_and_finds_none_on_veth";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let config = AfXdpConfig { timestamps: XdpTimestamps::Hardware, ..small(&b) };
+    let info = open_one(&config).info().clone();
+    if !sys::netlink::netdev::xdp_features(b.index).is_ok_and(|features| features.has_receive_timestamp) {
+        testkit::skip(test, "this kernel's veth has no metadata functions");
+        return;
+    }
+    assert_eq!((info.timestamp_source, info.timestamp_fallback), (TimestampSource::Hardware, None));
+    let (stamps, ..) = stamped_frames(&config, &a, 60);
+    assert!(stamps.iter().all(Option::is_none), "{stamps:?}");
+}
+
+#[test]
+fn the_reason_is_named_if_timestamps_of_the_nic_are_not_available() {
+    let Some(sandbox) = Sandbox::new("the_reason_is_named_if_timestamps_of_the_nic_are_not_available") else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let config = AfXdpConfig { timestamps: XdpTimestamps::Hardware, ..small(&b) };
+    let generic = AfXdpConfig { xdp: AttachMode::Only(XdpMode::Generic), ..config.clone() };
+    for (config, reason) in [
+        (generic, "generic XDP has no timestamps of the NIC"),
+        (AfXdpConfig { programmed: true, ..config }, "a program of the packet language runs on the interface"),
+    ] {
+        let info = open_one(&config).info().clone();
+        assert_eq!(info.timestamp_source, TimestampSource::Engine);
+        assert!(info.timestamp_fallback.is_some_and(|text| text.starts_with(reason)), "{reason}");
+        let (stamps, ..) = stamped_frames(&config, &a, 60);
+        assert!(stamps.iter().all(Option::is_none), "{stamps:?}");
+    }
+}
+
+#[test]
+fn frames_with_launch_times_arrive_unchanged_on_an_interface_that_ignores_them() {
+    let test = "frames_with_launch_times_arrive_unchanged_on_an_interface_that_ignores_them";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let mut source = open_one(&small(&b));
+    let config = TransmitConfig { launch_times: true, frames: 64, ..TransmitConfig::new(&a.name, 0) };
+    let mut out = Transmitter::open(&config).unwrap_or_else(|e| panic!("{e}"));
+    let lengths = [60, 700, 1514];
+    let expected: Vec<Vec<u8>> = (0..300).map(|n| frame(n, lengths[n as usize % 3])).collect();
+    for (number, frame) in expected.iter().enumerate() {
+        let fill = |place: &mut [u8]| {
+            place[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        };
+        if number % 2 == 0 {
+            assert!(out.send_at(number as u64, fill).expect("sent"));
+        } else {
+            assert_eq!(out.send(1, |_, place| fill(place)).expect("sent"), 1);
+        }
+    }
+    assert!(out.flush().expect("flushed"));
+    assert_eq!(collect(&mut source, 300), expected);
+    let counts = out.counts().expect("counts");
+    assert_eq!((counts.sent, counts.dropped, counts.invalid), (300, 0, 0));
 }

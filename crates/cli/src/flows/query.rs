@@ -2,7 +2,8 @@
 
 use super::listing::Listing;
 use super::{FLOW, FlowsArgs, SHOWN};
-use crate::flow_records::query::{FlowQuery, RecordSource, file_hint, missing_file_or};
+use crate::file_arguments::{file_hint, missing_file_or};
+use crate::flow_records::query::{FlowQuery, RecordSource};
 use crate::inventory;
 use crate::outcome::Failure;
 use aggregate::{Field, Measure, Plan};

@@ -1,20 +1,23 @@
 //! Synthetic traffic of `netgrain gen`: conversations, distributions and self-similar sources, written into a capture.
 
-use super::{GenArgs, check_extension, create, failed, print};
+use super::{GenArgs, TRUTH_OF_TCP, check_extension, create, failed, print};
 use crate::outcome::{Failure, Outcome, versioned};
+use crate::overwrite;
 use crate::privileges;
 use crate::signals;
 use crate::style::plural;
 use base::Timestamp;
 use base::units::Rate;
 use engine::Sent;
-use r#gen::{ConversationTruth, Synthetic, SyntheticSpec};
+use r#gen::{ConversationTruth, Synthetic, SyntheticKind, SyntheticSpec};
 use pcap::classic::{Resolution, Writer};
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Writes the traffic.
+/// Writes the synthetic traffic that `args` describes to a capture, and the truths of its conversations to a file.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: SyntheticSpec = args.spec.parse().map_err(Failure::say)?;
     spec.packets = args.packets.or(spec.packets);
@@ -30,6 +33,17 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             "--rate does not apply to this traffic: set its gaps, or use netgrain replay --speed".to_owned(),
         ));
     }
+    if let Some(truth) = &args.truth {
+        if !matches!(spec.kind, SyntheticKind::Conversations(_)) {
+            return Err(Failure::Said(TRUTH_OF_TCP.to_owned()));
+        }
+        if is_same_file(path, truth) {
+            return Err(Failure::Said(format!(
+                "{}: -w and --truth name the same file: write the frames and the truth to two files",
+                truth.display()
+            )));
+        }
+    }
     privileges::keep_calls_of_queries()?;
     check_extension(path)?;
     let fail = |e: std::io::Error| failed(path, &e);
@@ -40,6 +54,9 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     };
     let begin = sys::clock::realtime();
     let mut traffic = Synthetic::new(&spec, begin);
+    if truth.is_some() {
+        traffic = traffic.with_truth();
+    }
     let (stop, mut sent) = (signals::stop_flag(), Sent::default());
     let mut frame = vec![0; traffic.max_len()];
     while !stop.load(Ordering::Relaxed) {
@@ -55,8 +72,8 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     }
     out.finish().and_then(|mut file| file.flush()).map_err(fail)?;
     if let Some((path, mut file)) = truth {
-        for ended in traffic.take_ended() {
-            writeln!(file, "{}", document(&ended, begin)).map_err(|e| failed(path, &e))?;
+        for conversation in traffic.take_ended().into_iter().chain(traffic.take_open()) {
+            writeln!(file, "{}", document(&conversation, begin)).map_err(|e| failed(path, &e))?;
         }
         file.flush().map_err(|e| failed(path, &e))?;
     }
@@ -66,6 +83,29 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {frames} of the distribution outside of 60 to 9014 bytes, set to the nearest of them");
     }
     Ok(Outcome::Yes)
+}
+
+/// True if two outputs are one file, or both are standard output.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    // A file that does not exist yet is compared by its directory and its name.
+    let place = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some((parent.canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    // Links of a file have its number. A device such as /dev/null can take both outputs.
+    let number = |path: &Path| {
+        let about = path.metadata().ok().filter(|about| about.is_file())?;
+        Some((about.dev(), about.ino()))
+    };
+    let is_device = a.metadata().is_ok_and(|about| !about.is_file());
+    match (overwrite::is_stdout(a), overwrite::is_stdout(b)) {
+        (true, true) => true,
+        (false, false) if !is_device => {
+            place(a).is_some_and(|place_a| place(b) == Some(place_a))
+                || number(a).is_some_and(|number_a| number(b) == Some(number_a))
+        }
+        _ => false,
+    }
 }
 
 /// The truth of a conversation as a JSON document.
@@ -94,5 +134,6 @@ fn document(truth: &ConversationTruth, begin: Timestamp) -> serde_json::Value {
         "from_client": side(0),
         "from_server": side(1),
         "reset": truth.is_reset,
+        "complete": truth.is_complete,
     }))
 }

@@ -39,11 +39,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: TrainSpec = args.spec.parse().map_err(Failure::say)?;
     refuse_other_flags(args)?;
     spec.packets = args.packets.or(spec.packets);
-    if args.duration.is_some() {
-        spec.duration = args.duration;
-        // A duration without a number of trains means trains until the end of this time.
-        spec.trains = if args.spec.contains("trains=") { spec.trains } else { None };
-    }
+    spec.duration = args.duration.or(spec.duration);
     let stop = signals::stop_flag();
     match (&args.interface, &args.write) {
         (Some(interface), _) => send(args, &spec, interface, &stop),
@@ -60,6 +56,10 @@ fn refuse_other_flags(args: &GenArgs) -> Result<(), Failure> {
         "--rate: a train has gaps instead of a rate; give gap=, burst-gap= and train-gap= in the specification"
     } else if args.method != SendMethod::Auto {
         "--method: trains are sent through a packet socket; choose the timing of departures with --launch"
+    } else if args.queue != 0 {
+        "--queue: trains are sent through a packet socket, and the kernel chooses the queue; leave --queue out"
+    } else if args.truth.is_some() {
+        super::TRUTH_OF_TCP
     } else {
         return Ok(());
     };
@@ -67,7 +67,8 @@ fn refuse_other_flags(args: &GenArgs) -> Result<(), Failure> {
 }
 
 fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    // A new number for each run, so that the receiver does not take the packets for duplicates of an earlier run.
+    // Each run has a new session number, so that the receiver does not count its packets as duplicates of packets of an
+    // earlier run.
     let session = spec.session.unwrap_or((sys::clock::realtime().nanos() / 1_000_000) as u32);
     let spec = &TrainSpec { session: Some(session), ..spec.clone() };
     let method = match args.launch {
@@ -92,14 +93,9 @@ fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) ->
 
 /// Writes the trains into a nanosecond pcap file. The timestamp of a packet is its planned departure.
 fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    if spec.trains.is_none() && spec.packets.is_none() && spec.duration.is_none() {
-        return Err(Failure::Said(
-            "a file needs a limit: add trains= to the specification, --packets or --duration".into(),
-        ));
-    }
     let (mut out, fail) = open_capture(path, args.overwrite.force)?;
     let start = sys::clock::realtime();
-    // The times of a schedule have no error.
+    // The departure times in a file are the times of the schedule, which have no error.
     let error = ErrorEstimate::of(Duration::ZERO, true);
     let frames = TrainFrames::new(spec);
     let mut frame = vec![0; frames.max_len()];
@@ -120,7 +116,7 @@ fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Re
     Ok(Outcome::Yes)
 }
 
-/// Prints a warning if the sender did not keep the requested gaps, or the clock was set.
+/// Prints a warning if the sender did not keep the requested gaps, or if the system clock was set during the run.
 fn warn(spec: &TrainSpec, report: &TrainReport) {
     let requested = spec.gap.as_nanos() as f64;
     if let Some((error, _)) = report.gaps.inside_bursts.quantile(0.5)
@@ -207,7 +203,7 @@ fn text(spec: &TrainSpec, report: &TrainReport) -> String {
     out
 }
 
-/// Appends the differences of achieved and requested gaps.
+/// Appends the differences between the achieved gaps and the requested gaps to `out`, with a histogram.
 fn gaps(out: &mut String, place: &str, requested: &str, errors: &Distribution) {
     let (Some((median, _)), Some((p99, _)), Some(max)) = (errors.quantile(0.5), errors.quantile(0.99), errors.max())
     else {

@@ -1,4 +1,4 @@
-//! Interprets a program on a capture and sums its decisions.
+//! Interprets a program of the packet language for each packet of a capture, and counts its verdicts and actions.
 
 use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json, versioned};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-/// The sums of all decisions.
+/// Counts of the verdicts and actions for all packets.
 #[derive(Default)]
 struct Sums {
     packets: u64,
@@ -21,7 +21,7 @@ struct Sums {
     kernel: u64,
     forwarded: BTreeMap<String, u64>,
     logs: u64,
-    /// Number of packets for each mask of classes.
+    /// For each mask of classes, the number of packets that were delivered to these classes.
     classes: BTreeMap<u64, u64>,
 }
 
@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     if sums.wire_raised > 0 {
         sys::say!("netgrain: {name}: {}", pcap::wire_raised(sums.wire_raised));
     }
-    // The packets before the point at which a capture is truncated are counted.
+    // If the capture ends with an error, the counts of the packets before the error have been printed.
     end.map(|()| Outcome::Yes)
 }
 

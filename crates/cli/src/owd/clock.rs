@@ -1,4 +1,4 @@
-//! The clock of the receiver: what the user states about it, or what the kernel reports.
+//! The state of the receiver's clock, which the user states or the kernel reports.
 
 use crate::values::ValueError;
 use base::units::parse_span;
@@ -8,9 +8,10 @@ use std::time::Duration;
 /// The value of `--clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockArg {
-    /// The state of this host's clock for live packets, otherwise unknown.
+    /// For live packets, the state that the kernel reports for this host's clock. For stored packets, the state is
+    /// unknown.
     Auto,
-    /// A clock in this state.
+    /// The state that the user states.
     Stated(ReceiverClock),
 }
 
@@ -33,20 +34,11 @@ impl ClockArg {
         })
     }
 
-    /// The clock of stored packets.
+    /// The state of the clock that made the timestamps of stored packets.
     pub fn of_stored(self) -> ReceiverClock {
         match self {
             Self::Auto => ReceiverClock::Unknown,
             Self::Stated(clock) => clock,
-        }
-    }
-
-    /// The clock of packets that this host receives now.
-    pub fn of_live(self) -> ReceiverClock {
-        match (self, sys::timex::clock_status()) {
-            (Self::Stated(clock), _) => clock,
-            (Self::Auto, Ok(status)) if status.synchronised => ReceiverClock::Synchronised(status.maximum_error),
-            (Self::Auto, _) => ReceiverClock::Unknown,
         }
     }
 }
@@ -60,7 +52,7 @@ mod tests {
         assert_eq!(ClockArg::parse("auto"), Ok(ClockArg::Auto));
         assert_eq!(ClockArg::parse("same").map(ClockArg::of_stored), Ok(ReceiverClock::SameAsSender));
         let stated = ReceiverClock::Synchronised(Duration::from_micros(20));
-        assert_eq!(ClockArg::parse("20us").map(ClockArg::of_live), Ok(stated));
+        assert_eq!(ClockArg::parse("20us").map(ClockArg::of_stored), Ok(stated));
         assert_eq!(ClockArg::Auto.of_stored(), ReceiverClock::Unknown);
         assert!(ClockArg::parse("20").is_err_and(|e| e.to_string().contains("20us")));
     }

@@ -7,10 +7,20 @@ use delay::{ClockRelation, Report};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The document; `sent` is the number of packets that the sender reported.
-pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> Value {
+/// The JSON document of a session. `sent` is the number of packets that the sender reported, if the user stated it.
+/// `clock_steps` is the number of steps of this
+/// host's clock during a live measurement.
+pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>, clock_steps: Option<u64>) -> Value {
     let report = session.analyser.report();
-    let parts = [identity(key, session), packets(&report, sent), times(&report), delays(&report), bursts(&report)];
+    let parts: [Value; 7] = [
+        identity(key, session),
+        packets(&report, sent),
+        reordering(&report),
+        times(&report),
+        json!({ "clock_steps": clock_steps }),
+        delays(&report),
+        bursts(&report),
+    ];
     let keys = parts.into_iter().flat_map(|part| match part {
         Value::Object(keys) => keys,
         _ => Map::new(),
@@ -48,6 +58,25 @@ fn packets(report: &Report, sent: Option<u64>) -> Value {
         "reordering_late_time_max_ns": nanos(order.late_time_max),
         "reordering_degree_3": order.degree_3,
         "reordering_degree_max": order.degree_max,
+    })
+}
+
+fn reordering(report: &Report) -> Value {
+    let (detail, unique) = (&report.reordering_detail, report.sequence.unique);
+    json!({
+        "reordered_ratio": (unique > 0).then(|| report.reordering.reordered as f64 / unique as f64),
+        "reordering_extent": to_json(&detail.extent),
+        "reordering_late_time_ns": to_json(&detail.late_time),
+        "reordering_byte_offset": to_json(&detail.byte_offset),
+        "reordering_gap": to_json(&detail.gap),
+        "reordering_gap_ns": to_json(&detail.gap_time),
+        "n_reordered": detail.n_reordered,
+        "reordering_free_runs": {
+            "count": detail.runs.count,
+            "longest": detail.runs.longest,
+            "mean": detail.runs.mean(),
+            "mean_of_packets": detail.runs.mean_of_packets(),
+        },
     })
 }
 

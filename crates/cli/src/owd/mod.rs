@@ -2,6 +2,7 @@
 //! bandwidth. The packets come from an interface, a store or captures.
 
 pub mod clock;
+pub mod clock_watch;
 mod document;
 mod packet;
 mod packet_rows;
@@ -110,7 +111,7 @@ pub fn run(args: &OwdArgs) -> Result<Outcome, Failure> {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         for (key, session) in sessions.all() {
             match args.json {
-                true => writeln!(out, "{}", document::of(key, session, args.sent))?,
+                true => writeln!(out, "{}", document::of(key, session, args.sent, sessions.clock_steps()))?,
                 false => write!(out, "{}", summary::of(key, session, args.sent))?,
             }
         }

@@ -1,4 +1,4 @@
-//! Finds the payload of a train in a packet.
+//! Parses packets of trains.
 
 use delay::Arrival;
 use r#gen::train::{Payload, PayloadError};
@@ -16,7 +16,7 @@ pub struct TrainPacket {
 }
 
 impl TrainPacket {
-    /// The packet for the analysis.
+    /// The input of the analysis for this packet. `time` is the time of arrival.
     pub fn arrival(&self, time: base::Timestamp) -> Arrival {
         Arrival {
             sequence: self.payload.sequence,
@@ -31,7 +31,7 @@ impl TrainPacket {
     }
 }
 
-/// The reason why a packet is no packet of a train.
+/// The reason why a packet is not analysed as a packet of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTrain {
     /// The packet belongs to other traffic, or its payload was not captured.
@@ -42,7 +42,7 @@ pub enum NoTrain {
     Damaged,
 }
 
-/// The packet of a train in the captured bytes of a frame.
+/// Parses the captured bytes of a frame as a packet of a train.
 pub fn parse(data: &[u8], wire_len: u32, link_type: u16) -> Result<TrainPacket, NoTrain> {
     let headers = Headers::of(data, wire_len, link_type);
     let is_udp = headers.protocol() == Some(IpProtocol::UDP) && headers.fragment() == Fragment::default();

@@ -28,7 +28,7 @@ const COLUMNS: [(&str, Kind); 17] = [
     ("extent", Kind::Number),
 ];
 
-/// Rows of a Parquet file that are kept in memory until they are written.
+/// Number of rows of a Parquet file that are collected in memory before they are written.
 const GROUP: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
@@ -38,14 +38,14 @@ enum Kind {
     Integer,
 }
 
-/// A value; `None` is unknown.
+/// A value of a row; `None` if the packet has no such value.
 enum Cell {
     Text(String),
     Number(Option<u64>),
     Integer(Option<i64>),
 }
 
-/// Writes the rows.
+/// Writes one row for each packet, as CSV or as a Parquet file.
 pub enum PacketRows {
     Csv(BufWriter<Stdout>),
     Parquet(Box<ParquetRows>),
@@ -61,7 +61,7 @@ pub struct ParquetRows {
 }
 
 impl PacketRows {
-    /// Writes the header of CSV to standard output.
+    /// Begins the CSV output: writes its header to standard output.
     pub fn csv() -> io::Result<Self> {
         let mut out = BufWriter::with_capacity(1 << 18, io::stdout());
         writeln!(out, "{}", COLUMNS.map(|(name, _)| name).join(","))?;
@@ -97,7 +97,7 @@ impl PacketRows {
         }
     }
 
-    /// Writes the rows that are still in memory. Returns the number of rows of a Parquet file.
+    /// Writes the rows that are still in memory. Returns the number of rows of the Parquet file, and 0 for CSV.
     pub fn finish(self) -> io::Result<u64> {
         match self {
             Self::Csv(mut out) => out.flush().map(|()| 0),
@@ -117,7 +117,7 @@ impl ParquetRows {
                 (Values::Texts(values), Cell::Text(text)) => values.push(Some(text)),
                 (Values::Numbers(values), Cell::Number(number)) => values.push(number),
                 (Values::Integers(values), Cell::Integer(integer)) => values.push(integer),
-                // `cells` returns the kinds of `COLUMNS`.
+                // The function `cells` returns cells of the types of `COLUMNS`, so this case does not occur.
                 _ => return Err(io::Error::other(format!("the column {} has another type", column.name))),
             }
         }
@@ -171,7 +171,7 @@ fn cells(key: &SessionKey, packet: &TrainPacket, result: &PacketResult, arrival:
     ]
 }
 
-/// The text as a field: in quotation marks if it contains a character that would end the field.
+/// The text as a field of CSV. It is put in quotation marks if it contains a character that would end the field.
 fn quoted(text: String) -> String {
     match text.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

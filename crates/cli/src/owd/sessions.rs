@@ -1,4 +1,4 @@
-//! The sessions in the received packets.
+//! Assigns packets of trains to their sessions.
 
 use super::packet::{NoTrain, TrainPacket, parse};
 use crate::style::plural;
@@ -9,13 +9,14 @@ use r#gen::train::{DeparturePlace, PayloadError};
 use std::collections::BTreeMap;
 use wire::FlowKey;
 
-/// The largest number of sessions. Each takes up to about 3 MiB of memory.
+/// The largest number of sessions. Each session takes up to about 3 MiB of memory.
 pub const SESSIONS_MAX: usize = 64;
 
-/// A session at one interface. The same packets at two interfaces belong to two sessions.
+/// The key of a session at one interface. If packets of one session are captured at two interfaces, they are analysed
+/// as two sessions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// The interface or the file.
+    /// Name of the interface, or of the file.
     pub interface: String,
     /// The number of the session.
     pub session: u32,
@@ -26,11 +27,11 @@ pub struct SessionKey {
 /// The analysis of one session.
 pub struct Session {
     pub analyser: Analyser,
-    /// The place at which the departure times were taken.
+    /// The point at which the sender took the departure times.
     pub place: DeparturePlace,
 }
 
-/// All sessions. Each packet is of a session, or counts as one of the other outcomes.
+/// All sessions, and the numbers of packets that were not analysed, by reason.
 pub struct Sessions {
     all: BTreeMap<SessionKey, Session>,
     only: Option<u32>,
@@ -40,10 +41,11 @@ pub struct Sessions {
     malformed: u64,
     first_malformed: Option<PayloadError>,
     beyond_limit: u64,
+    clock_steps: Option<u64>,
 }
 
 impl Sessions {
-    /// No sessions; `only` restricts the analysis to one number.
+    /// An empty list of sessions. If `only` is given, packets of other session numbers are ignored.
     pub fn new(only: Option<u32>) -> Self {
         Self {
             all: BTreeMap::new(),
@@ -54,10 +56,11 @@ impl Sessions {
             malformed: 0,
             first_malformed: None,
             beyond_limit: 0,
+            clock_steps: None,
         }
     }
 
-    /// Adds a packet. Returns the packet with its figures if it belongs to a session.
+    /// Adds a packet. If it belongs to a session, returns the key of the session, the packet and its results.
     pub fn add(
         &mut self,
         (interface, clock): (&str, ReceiverClock),
@@ -94,22 +97,33 @@ impl Sessions {
         Some((key, packet, result))
     }
 
+    /// Registers the state of this host's clock at the end of a live measurement, which applies to all sessions.
+    pub fn end_live(&mut self, clock: ReceiverClock, clock_steps: u64) {
+        self.clock_steps = Some(clock_steps);
+        self.all.values_mut().for_each(|session| session.analyser.set_receiver(clock));
+    }
+
+    /// Number of times that this host's clock was set during a live measurement; `None` for stored packets.
+    pub const fn clock_steps(&self) -> Option<u64> {
+        self.clock_steps
+    }
+
     /// The sessions in order of interface and number.
     pub fn all(&self) -> impl Iterator<Item = (&SessionKey, &Session)> {
         self.all.iter()
     }
 
-    /// True if there is no packet of a train.
+    /// True if no packet of a train was added.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Number of all packets.
+    /// Number of all packets that were added, with packets of other traffic.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Number of packets of the sessions.
+    /// Number of packets that belong to a session.
     pub const fn of_trains(&self) -> u64 {
         self.of_trains
     }

@@ -8,7 +8,7 @@ use delay::{ClockRelation, Report};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The report; `sent` is the number of packets that the sender reported.
+/// The report of a session. `sent` is the number of packets that the sender reported, if the user stated it.
 pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> String {
     let report = session.analyser.report();
     let mut out = String::new();
@@ -22,6 +22,9 @@ pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> String {
     };
     line("packets", packets(&report, sent));
     line("order", order(&report));
+    if let Some(text) = reordering(&report) {
+        line("", text);
+    }
     line("clocks", clocks(&report.clocks));
     let plotted = match (report.delay_error(), &report.drift_free) {
         (Some(error), _) => {
@@ -90,6 +93,19 @@ fn order(report: &Report) -> String {
     )
 }
 
+/// Byte offsets, gaps and runs of reordering; `None` without reordered packets.
+fn reordering(report: &Report) -> Option<String> {
+    let detail = &report.reordering_detail;
+    let mut text = format!("byte offset at most {} B", show_count(detail.byte_offset.max()?.unsigned_abs()));
+    if let (Some(packets), Some(nanos)) = (detail.gap.mean(), detail.gap_time.mean()) {
+        let _ = write!(text, "; gap between discontinuities (mean) {packets:.1} packets, {}", show_nanos(nanos));
+    }
+    if let Some(mean) = detail.runs.mean() {
+        let _ = write!(text, "; runs without reordering (mean) {mean:.1} packets");
+    }
+    Some(text)
+}
+
 /// The relation of the clocks in words.
 pub fn clocks(clocks: &ClockRelation) -> String {
     let state = |is_synchronised| if is_synchronised { "synchronised" } else { "not synchronised or unknown" };
@@ -122,7 +138,7 @@ pub fn figures(values: &Distribution, error: Option<Duration>) -> String {
         show(values.standard_deviation())
     );
     if let Some(error) = error {
-        // The quantiles have the error of their bucket too.
+        // Quantiles have the error of their histogram bucket in addition.
         let bucket = [0.5, 0.99].into_iter().filter_map(|q| values.quantile(q)).map(|(_, error)| error).max();
         let _ = write!(text, "; each ± {}", show_nanos(error.as_nanos() as f64));
         if let Some(bucket) = bucket.filter(|bucket| *bucket > 0) {

@@ -2,10 +2,11 @@
 //! queue of each interface, the number of packets lost before each packet, and at its end the ledger of losses of the
 //! interval.
 
+use super::timestamps;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::capture_format::CaptureFormat;
 use base::units::show_count;
-use base::{Cause, Tally, Timestamp};
+use base::{Cause, Tally, Timestamp, TimestampQuality};
 use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};
 use query::{FoundPacket, Origin};
 use std::io::{self, Write};
@@ -71,9 +72,14 @@ impl CaptureFile {
     }
 
     /// Writes the statistics at the end of the capture, and waits until all bytes are written.
-    pub fn finish(self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
+    pub fn finish(
+        self,
+        origins: &[Origin],
+        tally: impl Fn(usize) -> Tally,
+        quality: impl Fn(usize) -> TimestampQuality,
+    ) -> io::Result<u64> {
         match self {
-            Self::Ng(file) => file.finish(origins, tally),
+            Self::Ng(file) => file.finish(origins, tally, quality),
             Self::Classic(file) => file.finish(),
         }
     }
@@ -211,12 +217,19 @@ impl Ng {
         Ok(())
     }
 
-    fn finish(mut self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
+    fn finish(
+        mut self,
+        origins: &[Origin],
+        tally: impl Fn(usize) -> Tally,
+        quality: impl Fn(usize) -> TimestampQuality,
+    ) -> io::Result<u64> {
         self.describe(origins)?;
         let end = self.described.iter().map(|d| d.last).max().unwrap_or_default();
         for (number, described) in self.described.iter().enumerate() {
             let t = tally(number);
-            let comment = losses(&t);
+            // The quality of the timestamps is known at the end of the query, after the interface was described.
+            let parts = [losses(&t), timestamps::describe(&quality(number))];
+            let comment = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
             let known = !t.is_empty();
             let count = |n: u64| known.then_some(n);
             self.file.statistics(

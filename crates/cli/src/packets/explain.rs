@@ -1,5 +1,7 @@
 //! The cost of a query, for `--explain`, on standard error.
 
+use super::timestamps;
+use base::TimestampQuality;
 use base::units::{show_bytes, show_count, show_si};
 use query::Cost;
 use std::fmt;
@@ -33,7 +35,7 @@ impl Clock {
 }
 
 /// Prints the cost as a table or as JSON.
-pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
+pub fn print(c: &Cost, quality: &TimestampQuality, clock: &Clock, given: u64, json: bool) {
     if json {
         let first = clock.first.map(|d| d.as_secs_f64());
         let value = serde_json::json!({ "explain": {
@@ -43,19 +45,20 @@ pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
             "blocks_read": c.blocks_read,
             "bytes": c.bytes, "bytes_read": c.bytes_read, "index_bytes_read": c.index_bytes_read,
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
+            "timestamps": timestamps::to_json(quality),
             "seconds_to_first": first, "seconds": clock.total.as_secs_f64(),
         } });
         sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
-    sys::stderr::part(format_args!("{}", Table(c, clock, given)));
+    sys::stderr::part(format_args!("{}", Table(c, quality, clock, given)));
 }
 
-struct Table<'a>(&'a Cost, &'a Clock, u64);
+struct Table<'a>(&'a Cost, &'a TimestampQuality, &'a Clock, u64);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(c, clock, given) = self;
+        let Self(c, quality, clock, given) = self;
         let n = show_count;
         let looked = c.files.saturating_sub(c.files_skipped);
         writeln!(
@@ -90,6 +93,11 @@ impl fmt::Display for Table<'_> {
             n(*given),
             n(c.from_ring)
         )?;
+        // Captures of other programs and queries without a match have no known quality.
+        let quality = timestamps::describe(quality);
+        if !quality.is_empty() {
+            writeln!(f, "timestamps of the selected blocks: {quality}")?;
+        }
         let first = clock.first.map_or_else(|| "-".to_owned(), |d| format!("{:.3} ms", d.as_secs_f64() * 1e3));
         let seconds = clock.total.as_secs_f64();
         let rate = |amount: u64| amount as f64 / seconds.max(1e-9);

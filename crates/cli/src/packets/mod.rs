@@ -6,6 +6,7 @@ mod explain;
 mod frame;
 mod output;
 mod query;
+mod timestamps;
 
 use crate::flow_records;
 use crate::interval::Interval;
@@ -128,7 +129,9 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
         sys::say!("netgrain: {remark}");
     }
     let mut output = PacketOutput::begin(args, &packet_query)?;
-    let mut results = match ::query::run(&packet_query.source, packet_query.engine_query(Arc::clone(&stop))) {
+    let mut engine_query = packet_query.engine_query(Arc::clone(&stop));
+    engine_query.with_timestamp_quality = args.explain || output.has_timestamp_quality();
+    let mut results = match ::query::run(&packet_query.source, engine_query) {
         Ok(results) => results,
         Err(e) => {
             output.abandon();
@@ -151,7 +154,9 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
         finished?;
     }
     if args.explain {
-        explain::print(&results.cost(), &clock, output.packets(), args.json);
+        let quality = (0..results.origins().len())
+            .fold(base::TimestampQuality::UNKNOWN, |all, origin| all.and(results.timestamps(origin)));
+        explain::print(&results.cost(), &quality, &clock, output.packets(), args.json);
     }
     ended?;
     if let Some(flow_packets) =

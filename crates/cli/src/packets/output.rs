@@ -95,6 +95,11 @@ impl PacketOutput {
         }
     }
 
+    /// True if the output contains the quality of the timestamps.
+    pub fn has_timestamp_quality(&self) -> bool {
+        matches!(&self.form, Form::Capture(file, _) if matches!(**file, CaptureFile::Ng(_)))
+    }
+
     /// The number of written packets.
     pub fn packets(&self) -> u64 {
         self.packets
@@ -180,7 +185,9 @@ impl PacketOutput {
             Form::Capture(file, target) => {
                 omitted = file.unreported(results.origins());
                 let clamped = file.clamped();
-                let written = file.finish(results.origins(), tally_of).map_err(|e| target.broken(&e, self.packets))?;
+                let written = file
+                    .finish(results.origins(), tally_of, |origin| results.timestamps(origin))
+                    .map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
                 if self.packets == 0 && target.remove() {
                     // An empty file is not published, because it might replace a capture.

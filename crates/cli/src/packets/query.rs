@@ -1,7 +1,7 @@
 //! Translates the command line into a packet query: source, time, filter.
 
 use super::PacketsArgs;
-use crate::flow_records::query::{file_hint, missing_file_or, named_files};
+use crate::file_arguments::{file_hint, missing_file_or, named_files};
 use crate::inventory;
 use crate::outcome::Failure;
 use crate::zone::Zone;
@@ -93,6 +93,7 @@ impl PacketQuery {
             live: self.live,
             seek: self.seek.clone(),
             stop: Some(stop),
+            ..Query::default()
         }
     }
 

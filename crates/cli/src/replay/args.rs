@@ -11,6 +11,39 @@ use std::path::PathBuf;
 use std::time::Duration;
 use wire::MacAddr;
 
+/// The arguments that have no effect on a command to a running replay.
+const OF_A_REPLAY: [&str; 29] = [
+    "files",
+    "store",
+    "recorded_on",
+    "interface",
+    "second",
+    "second_by",
+    "second_when",
+    "speed",
+    "passes",
+    "max_gap",
+    "filter",
+    "truncated",
+    "map",
+    "flow_multiplier",
+    "random_flows",
+    "random_source",
+    "random_destination",
+    "seed",
+    "source_mac",
+    "destination_mac",
+    "second_source_mac",
+    "second_destination_mac",
+    "vlan",
+    "fix_checksums",
+    "buffer",
+    "method",
+    "queue",
+    "cpu",
+    "json",
+];
+
 #[derive(Args)]
 #[command(after_help = "Examples:
   netgrain replay trace.pcap -i veth0                             with the original timing
@@ -72,7 +105,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = units::whole::<u32>(1..=u64::from(replay::rewrite::MAX_COPIES)))]
     pub flow_multiplier: u32,
-    /// Change this number of low bits of both addresses of each flow, otherwise in each pass of --loop
+    /// Change this number of low bits of both addresses of each flow, differently in each pass of --loop
     #[arg(long, value_name = "BITS", value_parser = units::whole::<u8>(1..=32))]
     pub random_flows: Option<u8>,
     /// Random source addresses: number of low bits, and after a comma the number of packets after which the addresses
@@ -120,7 +153,7 @@ pub struct ReplayArgs {
     pub control: Option<PathBuf>,
     /// Send a command to the replay with this --control, and print its answer: pause, resume, stop, status, or speed
     /// SPEED
-    #[arg(long, value_name = "COMMAND", requires = "control", conflicts_with_all = ["files", "store", "interface"])]
+    #[arg(long, value_name = "COMMAND", requires = "control", conflicts_with_all = OF_A_REPLAY)]
     pub command: Option<Command>,
     /// Print the report as JSON
     #[arg(long)]

@@ -13,11 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Returns the function that opens the inputs for each pass. Files are opened once before, so that a wrong name is an
-/// error before the interfaces are opened.
+/// Returns the function that opens the inputs for each pass. Regular files are also opened here, so that a wrong file
+/// name is reported before the interfaces are opened.
 pub fn open(args: &ReplayArgs, filter: &Filter, stop: &Arc<AtomicBool>) -> Result<OpenStream, Failure> {
     let Some(store) = &args.store else { return files(args) };
-    inventory::check(store, &inventory::inventories(store)?, &args.recorded_on)?;
+    let inventories = inventory::inventories(store)?;
+    inventory::check(store, &inventories, &args.recorded_on)?;
+    let names = match args.recorded_on.is_empty() {
+        true => inventories.iter().map(|inventory| inventory.interface.clone()).collect(),
+        false => args.recorded_on.clone(),
+    };
     let (from, to) = args.when.interval(sys::clock::realtime(), false)?;
     let query = Query {
         from,
@@ -30,7 +35,8 @@ pub fn open(args: &ReplayArgs, filter: &Filter, stop: &Arc<AtomicBool>) -> Resul
     let (store, source) = (store.display().to_string(), QuerySource::Store(store.clone()));
     Ok(Box::new(move || {
         let results = query::run(&source, query.clone()).map_err(|e| StreamError::Query(e.to_string()))?;
-        Ok(Box::new(StorePackets { store: store.clone(), results }))
+        let (inputs, packet) = Default::default();
+        Ok(Box::new(StorePackets { store: store.clone(), results, names: names.clone(), inputs, packet }))
     }))
 }
 
@@ -72,18 +78,42 @@ fn capture_files(paths: &[PathBuf]) -> Result<CaptureFiles, StreamError> {
 struct StorePackets {
     store: String,
     results: Results,
+    /// The interfaces in the order of `--recorded-on`, or in the order of their names. The position of an interface is
+    /// the number of the input.
+    names: Vec<String>,
+    /// For each origin of the results, the number of its input. An interface has several origins if it has several
+    /// queues.
+    inputs: Vec<u32>,
+    /// The bytes of the present packet. They are copied, because the packet borrows the results, and so does the list of
+    /// origins.
+    packet: Vec<u8>,
+}
+
+impl StorePackets {
+    fn input_of(&mut self, origin: usize) -> u32 {
+        for origin in &self.results.origins()[self.inputs.len()..] {
+            let position = self.names.iter().position(|name| *name == origin.interface);
+            self.inputs.push(position.unwrap_or(self.names.len()) as u32);
+        }
+        self.inputs.get(origin).copied().unwrap_or_default()
+    }
 }
 
 impl PacketStream for StorePackets {
     fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError> {
         let found = self.results.next().map_err(|e| StreamError::Query(e.to_string()))?;
-        Ok(found.map(|found| CapturedPacket {
-            ts: found.ts,
-            wire_len: found.wire_len.max(found.data.len() as u32),
-            bytes: found.data,
-            link_type: found.link_type,
+        let Some(found) = found else { return Ok(None) };
+        self.packet.clear();
+        self.packet.extend_from_slice(found.data);
+        let (ts, wire_len, link_type, origin) = (found.ts, found.wire_len, found.link_type, found.origin);
+        let input = self.input_of(origin);
+        Ok(Some(CapturedPacket {
+            ts: Some(ts),
+            wire_len: wire_len.max(self.packet.len() as u32),
+            bytes: &self.packet,
+            link_type,
             direction: Direction::Unknown,
-            input: found.origin as u32,
+            input,
         }))
     }
 

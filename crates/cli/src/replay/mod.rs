@@ -19,8 +19,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The nice value of the sending thread, because each wait for a processor delays frames. The reading thread starts
-/// before it is set and keeps the normal priority.
+/// The nice value of the sending thread. The high priority shortens the waits for a processor, which delay frames. The
+/// reading thread is started before the value is set, so it keeps the normal priority.
 const NICE: i32 = -19;
 
 /// Runs the verb. The outcome is `No` (exit status 1) if a packet was skipped or dropped, an input is damaged, or the
@@ -48,9 +48,6 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {}", interface.description());
         interfaces.push(interface);
     }
-    if let Some(cpu) = args.cpu {
-        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
-    }
     let signals = SignalFlags { stop, continued: signals::continued_flag(), toggle: signals::pause_flag() };
     let control = Arc::new(Control::new(args.speed, signals));
     let socket = match &args.control {
@@ -70,8 +67,13 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         .map_err(|e| Failure::Said(format!("cannot start a thread: {e}; raise the limit of processes (ulimit -u)")))?;
     let names = interfaces.iter().map(|i| (i.name().to_owned(), i.method().to_owned())).collect();
     let outputs = Outputs { outputs: &mut interfaces, names };
+    // Threads inherit the processors of the thread that starts them, so the sending thread is pinned after the start of
+    // the reading thread and of the thread of the control socket.
+    if let Some(cpu) = args.cpu {
+        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
+    }
     sys::cpu::sleep_exactly();
-    // Without the privilege, the priority stays normal.
+    // Without the privilege `CAP_SYS_NICE` this fails, and the sending thread keeps the normal priority.
     let _ = sys::cpu::set_nice(NICE);
     let progress = |report: &replay::Report| {
         if !args.json {

@@ -6,15 +6,19 @@ use base::units::{show_count, show_si};
 use replay::Report;
 use std::io::{self, Write};
 
-/// The line of a running replay.
+/// The line that is printed each second while the replay runs.
 pub fn progress(report: &Report) -> String {
-    let seconds = (report.nanos as f64 / 1e9).max(1e-9);
-    format!(
-        "sent {} in {seconds:.0} s: {}, {}",
-        plural(report.sent, "frame", "frames"),
-        show_si(report.sent as f64 / seconds, "pps"),
-        show_si(report.bytes as f64 * 8.0 / seconds, "b/s"),
-    )
+    let seconds = report.nanos as f64 / 1e9;
+    format!("sent {} in {seconds:.0} s{}", plural(report.sent, "frame", "frames"), rates(report))
+}
+
+/// The rates with a colon before them; empty if the replay had no duration.
+fn rates(report: &Report) -> String {
+    if report.nanos == 0 {
+        return String::new();
+    }
+    let rate = |count: f64| count * 1e9 / report.nanos as f64;
+    format!(": {}, {}", show_si(rate(report.sent as f64), "pps"), show_si(rate(report.bytes as f64 * 8.0), "b/s"))
 }
 
 /// Prints the report on standard output, and the warnings on standard error.
@@ -37,12 +41,10 @@ pub fn print(report: &Report, as_json: bool) -> io::Result<()> {
 
 fn lines(report: &Report) -> Vec<String> {
     let seconds = report.nanos as f64 / 1e9;
-    let rate = |count: f64| count / seconds.max(1e-9);
     let mut lines = vec![format!(
-        "sent {} in {seconds:.6} s: {}, {}; {} dropped by the driver",
+        "sent {} in {seconds:.6} s{}; {} dropped by the driver",
         plural(report.sent, "frame", "frames"),
-        show_si(rate(report.sent as f64), "pps"),
-        show_si(rate(report.bytes as f64 * 8.0), "b/s"),
+        rates(report),
         show_count(report.dropped),
     )];
     if report.scheduled_nanos > 0 {
@@ -80,7 +82,7 @@ fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A time with a unit: `1.2 µs`.
+/// A time as text with a unit, such as `1.2 µs`.
 fn span(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
@@ -90,7 +92,8 @@ fn span(nanos: u64) -> String {
     }
 }
 
-/// Conditions that the user should know, one per line.
+/// The warnings of the report: one text for each reason why a packet was skipped or changed, and for each damaged
+/// input.
 fn warnings(report: &Report) -> Vec<String> {
     let (packets, rewrite) = (&report.packets, &report.packets.rewrite);
     let counted = [
@@ -102,20 +105,26 @@ fn warnings(report: &Report) -> Vec<String> {
         (packets.other_link, "of another link type than Ethernet and not sent"),
         (
             report.out_of_order,
-            "earlier than the packet before them; sent without an interval, in the order of the file",
+            "earlier than a packet before them by at most 1 s; sent without an interval, in the order of the file",
         ),
         (report.unstamped, "without a timestamp; sent without an interval"),
         (report.wire_raised, "with a wire length below the captured length; sent with the captured length"),
     ];
     let changed = [
-        (rewrite.without_addresses, "have no addresses that could be changed, and were sent unchanged"),
-        (rewrite.without_tag, "have no VLAN tag, and were sent unchanged"),
-        (rewrite.without_checksum, "are fragments or truncated, so that their checksums were not computed"),
+        (rewrite.without_addresses, "without addresses that could be changed, sent unchanged"),
+        (rewrite.without_tag, "without a VLAN tag, sent unchanged"),
+        (rewrite.without_checksum, "sent without new checksums, because they are fragments or truncated"),
     ];
     let mut all: Vec<String> = Vec::new();
     let found = |(count, _): &&(u64, &str)| *count > 0;
     all.extend(counted.iter().filter(found).map(|(n, text)| format!("{} {text}", plural(*n, "packet", "packets"))));
     all.extend(changed.iter().filter(found).map(|(n, text)| format!("{} {text}", plural(*n, "frame", "frames"))));
+    if report.steps_back > 0 {
+        all.push(format!(
+            "{} of the timestamps by more than 1 s; the intervals after such a step are counted from the new time",
+            plural(report.steps_back, "step back", "steps back")
+        ));
+    }
     if report.shortened_gaps > 0 {
         all.push(format!("{} shortened to --max-gap", plural(report.shortened_gaps, "interval", "intervals")));
     }
@@ -154,6 +163,8 @@ mod tests {
 
     #[test]
     fn the_schedule_and_the_gaps_are_shown_unless_the_speed_is_flat() {
+        let at_once = lines(&Report { sent: 1, bytes: 60, ..Report::default() });
+        assert_eq!(at_once, ["sent 1 frame in 0.000000 s; 0 dropped by the driver"], "no rate without a duration");
         let mut report = Report { sent: 3, nanos: 2_000_001_000, ..Report::default() };
         assert_eq!(lines(&report).len(), 1);
         report.scheduled_nanos = 2_000_000_000;

@@ -120,6 +120,9 @@ pub struct CaptureArgs {
     /// Method of timestamping: auto, poll, batch, udts, wdts, adaptive, kernel, hardware [default: auto]
     #[arg(long, value_name = "METHOD", conflicts_with = "read")]
     pub timestamps: Option<config::TimestampSetting>,
+    /// Use the timestamps that a switch added, and remove its bytes: metawatch, arista-header, off [default: off]
+    #[arg(long, value_name = "FORMAT")]
+    pub switch_timestamps: Option<config::SwitchTimestamps>,
     /// AF_XDP: let the engine thread run the driver's receive loop; it needs a core of its own
     #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub busy_poll: bool,
@@ -199,7 +202,7 @@ pub struct SocketArgs {
 }
 
 /// The flags that set a key of the configuration, by the id of the flag.
-const KEYS: [(&str, &str); 33] = [
+const KEYS: [(&str, &str); 34] = [
     ("interface", "capture.interfaces"),
     ("source_kind", "capture.source"),
     ("dedicated", "capture.dedicated"),
@@ -207,6 +210,7 @@ const KEYS: [(&str, &str); 33] = [
     ("cpu", "capture.cpus"),
     ("spin", "capture.spin"),
     ("timestamps", "capture.timestamps"),
+    ("switch_timestamps", "capture.switch_timestamps"),
     ("busy_poll", "capture.busy_poll"),
     ("ring", "capture.ring"),
     ("snaplen", "capture.snaplen"),

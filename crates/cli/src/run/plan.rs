@@ -54,6 +54,7 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         plan.timestamps = config.capture.timestamps;
+        plan.switch_timestamps = config.capture.switch_timestamps;
         (plan.duration, plan.packets) = (args.duration, args.packets);
         plan.reader_timeout = (config.listen.reader_timeout > Duration::ZERO).then_some(config.listen.reader_timeout);
         if let Some(dir) = config.store.dir.as_ref().filter(|_| config.packets.record) {

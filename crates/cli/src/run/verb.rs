@@ -113,6 +113,7 @@ fn configure_capture(args: &CaptureArgs, config: &mut Config) {
     replace(&mut capture.cpus, &args.cpu);
     capture.spin |= args.spin;
     capture.timestamps = args.timestamps.unwrap_or(capture.timestamps);
+    capture.switch_timestamps = args.switch_timestamps.unwrap_or(capture.switch_timestamps);
     capture.busy_poll |= args.busy_poll;
     capture.ring = args.ring.map(config::Size).or(capture.ring);
     capture.snaplen = args.snaplen.map_or(capture.snaplen, |bytes| config::Count(bytes.into()));
@@ -177,8 +178,9 @@ mod tests {
     }
 
     const SHARED: &str = "-i eth1 -i eth2 --store /data --source-kind tpacket --dedicated --queues 2 --cpu 2,3 \
-        --spin --timestamps udts --busy-poll --ring 8MiB --snaplen 96 --filter tcp --program p.ng --wait-for-readers \
-        7s --segment 4MiB --rotate 1min --depth 3 --keep-free 5% --max-size 2TB --max-age 30d --archive /slow \
+        --spin --timestamps udts --switch-timestamps metawatch --busy-poll --ring 8MiB --snaplen 96 --filter tcp \
+        --program p.ng --wait-for-readers 7s --segment 4MiB --rotate 1min --depth 3 --keep-free 5% --max-size 2TB \
+        --max-age 30d --archive /slow \
         --socket /s --socket-mode 600 --socket-owner 1 --socket-group 2 --allow-lossless --allow-forward eth3 \
         --reader-timeout 2s --metrics 127.0.0.1:1 --user nobody";
 

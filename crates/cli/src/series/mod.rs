@@ -10,6 +10,7 @@ mod source;
 mod sparkline;
 mod table;
 
+use crate::file_arguments;
 use crate::flow_records;
 use crate::flows::LegacyFormat;
 use crate::interval::{self, Interval};
@@ -264,7 +265,7 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
         let text = words.join(" ");
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-        let filter = Filter::parse(&text).map_err(|e| flow_records::query::missing_file_or(&e, &words))?;
+        let filter = Filter::parse(&text).map_err(|e| file_arguments::missing_file_or(&e, &words))?;
         return Ok(RowSource::Files(args.read[..files].to_vec(), filter));
     }
     let Some(store) = &args.store else {
@@ -273,7 +274,7 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    let filter = filter(&words.join(" ")).map_err(|e| e.with(flow_records::query::file_hint(&words).as_deref()))?;
+    let filter = filter(&words.join(" ")).map_err(|e| e.with(file_arguments::file_hint(&words).as_deref()))?;
     inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
     Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }
@@ -301,7 +302,7 @@ fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: T
             format!("neither packets that match `{filter}` nor series rows {interval}; {}", contents(store))
         }
         RowSource::Files(files, _) => {
-            format!("no series rows {interval}; searched {}", flow_records::query::named_files(files))
+            format!("no series rows {interval}; searched {}", file_arguments::named_files(files))
         }
         RowSource::Network(group, _) => format!("no series rows {interval}; listened to {group}"),
     }

@@ -4,9 +4,7 @@ mod reflect;
 mod send;
 
 use crate::outcome::{Failure, Outcome};
-use base::ErrorEstimate;
 use clap::{Args, Subcommand};
-use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -32,13 +30,5 @@ pub fn run(args: &StampArgs) -> Result<Outcome, Failure> {
     match &args.verb {
         StampVerb::Send(args) => send::run(args),
         StampVerb::Reflect(args) => reflect::run(args),
-    }
-}
-
-/// The error estimate of this host's clock.
-fn own_error() -> ErrorEstimate {
-    match sys::timex::clock_status() {
-        Ok(status) => ErrorEstimate::of(status.maximum_error, status.synchronised),
-        Err(_) => ErrorEstimate::of(Duration::MAX, false),
     }
 }

@@ -1,7 +1,7 @@
 //! `netgrain stamp reflect`: answers test packets.
 
-use super::own_error;
 use crate::outcome::{Failure, Outcome, json};
+use crate::owd::clock_watch::own_error;
 use crate::privileges;
 use crate::signals;
 use crate::style::plural;
@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
 
-/// The longest wait for a packet; it bounds the delay of a stop request.
+/// The longest wait for a packet. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The period in which the synchronisation of the system clock is read.
+/// Time between two readings of the error estimate of the system clock.
 const CLOCK_PERIOD: Duration = Duration::from_secs(1);
 
-/// The longest UDP packet.
+/// Length of the buffers in bytes, which is enough for the longest UDP payload.
 const PACKET_MAX: usize = 1 << 16;
 
 #[derive(Args)]
@@ -65,7 +65,7 @@ pub fn run(args: &ReflectArgs) -> Result<Outcome, Failure> {
     let stop = signals::stop_flag();
     sys::say!("netgrain: STAMP reflector at {local}");
     privileges::for_queries(&[], &[], Sockets::Internet)?;
-    let mut reflector = Reflector::new(args.stateful);
+    let mut reflector = Reflector::new(local.port(), args.stateful);
     let (mut buf, mut reply, mut unsent) = (vec![0; PACKET_MAX], vec![0; PACKET_MAX], 0u64);
     let begun = Instant::now();
     let mut error: (ErrorEstimate, Instant) = (own_error(), begun);
@@ -76,27 +76,41 @@ pub fn run(args: &ReflectArgs) -> Result<Outcome, Failure> {
         if error.1.elapsed() >= CLOCK_PERIOD {
             error = (own_error(), Instant::now());
         }
-        let Some(found) = sys::udp::receive(&socket, &mut buf, WAIT).map_err(|e| failed("receive", e))? else {
-            continue;
+        let found = match sys::udp::receive(&socket, &mut buf, WAIT) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            // An ICMP error about an earlier reply.
+            Err(e) if sys::udp::PathError::of(&e).is_some() => continue,
+            Err(e) => return Err(failed("receive", e)),
         };
         let time = found.time.unwrap_or_else(sys::clock::realtime);
         let arrival = (found.from, time, found.ttl.unwrap_or(0));
         let now = (sys::clock::realtime(), error.0);
         if let Ok(len) = reflector.reply(&buf[..found.len], arrival, now, &mut reply) {
-            unsent += u64::from(socket.send_to(&reply[..len], found.from).is_err());
+            let sent = sys::udp::send_from(&socket, &reply[..len], found.from, found.local);
+            unsent += u64::from(sent.is_err());
         }
     }
     if args.json {
         json(&serde_json::json!({
-            "received": reflector.replied() + reflector.invalid(),
+            "received": reflector.replied() + reflector.invalid() + reflector.from_reflectors(),
             "replied": reflector.replied() - unsent,
             "unsent": unsent,
             "invalid": reflector.invalid(),
+            "from_reflectors": reflector.from_reflectors(),
             "sessions": reflector.sessions(),
         }))?;
     } else {
         let (replies, invalid) = (plural(reflector.replied() - unsent, "reply", "replies"), reflector.invalid());
         writeln!(std::io::stdout(), "{replies}, {} invalid, {} not sent", show_count(invalid), show_count(unsent))?;
+    }
+    if reflector.from_reflectors() > 0 {
+        sys::say!(
+            "netgrain: {} from port 862 or {} got no reply, because reflectors would answer each other without end; a \
+             sender needs another source port",
+            plural(reflector.from_reflectors(), "test packet", "test packets"),
+            local.port()
+        );
     }
     Ok(Outcome::of(unsent == 0))
 }

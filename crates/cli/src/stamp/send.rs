@@ -1,25 +1,28 @@
 //! `netgrain stamp send`: sends test packets to a reflector and evaluates the replies.
 
-use super::own_error;
 use crate::distribution::{plot, show_nanos, to_json};
 use crate::outcome::{Failure, Outcome, json};
 use crate::owd::clock::ClockArg;
+use crate::owd::clock_watch::ClockWatch;
 use crate::owd::summary::{clocks, figures};
 use crate::privileges;
 use crate::signals;
+use crate::style::plural;
 use ::stamp::{BASE_LEN, Measurement, MeasurementReport, PORT, Reply, TestPacket};
 use base::units::{parse_span, show_count};
 use clap::Args;
 use delay::Report;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
+use sys::udp::PathError;
 
-/// The longest wait for a reply; it bounds the delay of a stop request.
+/// The longest wait for a reply. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The longest UDP payload over IPv4.
@@ -56,13 +59,32 @@ pub struct SendArgs {
     json: bool,
 }
 
-/// The counts that only the socket knows.
+/// Counts of errors of the socket and of invalid packets, which [`Measurement`] does not count.
 #[derive(Default)]
 struct SocketCounts {
-    /// Test packets that the host of the reflector or this host refused.
-    refused: u64,
-    /// Received packets that are no replies.
+    /// The errors that the kernel reports for test packets, by their cause.
+    errors: BTreeMap<PathError, u64>,
+    /// Received packets that are not valid replies.
     invalid: u64,
+    /// Number of times that the system clock was set.
+    clock_steps: u64,
+}
+
+impl SocketCounts {
+    /// Number of errors of all causes.
+    fn refused(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// Counts an error of the socket.
+    ///
+    /// # Errors
+    /// The error, if it is not about the path to the reflector.
+    fn count(&mut self, e: io::Error) -> io::Result<()> {
+        let cause = PathError::of(&e).ok_or(e)?;
+        *self.errors.entry(cause).or_default() += 1;
+        Ok(())
+    }
 }
 
 /// Runs the verb; returns `No` if a test packet got no reply.
@@ -78,16 +100,39 @@ pub fn run(args: &SendArgs) -> Result<Outcome, Failure> {
     sys::udp::request_arrival_details(&socket).map_err(|e| failed("request times of arrival", e))?;
     let stop = signals::stop_flag();
     privileges::for_queries(&[], &[], Sockets::Internet)?;
-    let (report, counts) = measure(args, &socket, &stop).map_err(|e| failed("receive", e))?;
-    if counts.refused > 0 && report.first == 0 {
-        sys::say!("netgrain: {to}: test packets were refused; is a STAMP reflector running there?");
+    let (mut watch, mut counts) = (ClockWatch::start(), SocketCounts::default());
+    let mut measurement = Measurement::new(watch.receiver(args.clock), watch.error());
+    let outcome = measure(args, &socket, &mut measurement, &mut counts, &mut watch, &stop);
+    watch.end();
+    measurement.set_clock(watch.receiver(args.clock), watch.error());
+    counts.clock_steps = watch.steps();
+    let report = measurement.report();
+    for (cause, count) in &counts.errors {
+        sys::say!("netgrain: {to}: {}: {}", plural(*count, "error", "errors"), advice(*cause));
+    }
+    if let Some(note) = watch.note() {
+        sys::say!("netgrain: {note}");
     }
     if args.json {
         json(&document(&report, &counts))?;
     } else {
         write!(io::stdout(), "{}", text(to, &report, &counts))?;
     }
+    outcome.map_err(|e| failed("measure", e))?;
     Ok(Outcome::of(report.lost == 0))
+}
+
+/// The cause of an error in words, and what the user can do.
+fn advice(cause: PathError) -> &'static str {
+    match cause {
+        PathError::NoReceiver => "no program receives on this port; is a STAMP reflector running there?",
+        PathError::HostUnreachable => "the host is unreachable; check its address and that it is up",
+        PathError::NetworkUnreachable => "the network is unreachable; check the address and the routes",
+        PathError::TooLong => "the test packets are longer than the path permits; choose a smaller --size",
+        PathError::NotSupported => "the host or a router does not support the packets; does the host accept UDP?",
+        PathError::Forbidden => "a packet filter forbids the packets; permit UDP to this port",
+        PathError::QueueFull => "the queue of the interface is full; choose a longer --interval",
+    }
 }
 
 fn resolve(text: &str) -> Result<SocketAddr, Failure> {
@@ -105,33 +150,49 @@ fn resolve(text: &str) -> Result<SocketAddr, Failure> {
     }
 }
 
-fn measure(args: &SendArgs, socket: &UdpSocket, stop: &AtomicBool) -> io::Result<(MeasurementReport, SocketCounts)> {
-    let error = own_error();
-    let mut measurement = Measurement::new(args.clock.of_live(), error);
-    let mut counts = SocketCounts::default();
+/// Sends the test packets and receives the replies. After an error, `measurement` and `counts` have the results so far.
+fn measure(
+    args: &SendArgs,
+    socket: &UdpSocket,
+    measurement: &mut Measurement,
+    counts: &mut SocketCounts,
+    watch: &mut ClockWatch,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let mut packet = vec![0; usize::from(args.size)];
     let begun = Instant::now();
     let mut sent = 0;
     while sent < args.count && !stop.load(Ordering::Relaxed) {
         let due = begun + args.interval.saturating_mul(u32::try_from(sent).unwrap_or(u32::MAX));
         let ahead = due.saturating_duration_since(Instant::now());
+        if watch.check() {
+            measurement.set_clock(watch.receiver(args.clock), watch.error());
+        }
         if !ahead.is_zero() {
-            receive(socket, &mut measurement, &mut counts, ahead.min(WAIT))?;
+            receive(socket, measurement, counts, ahead.min(WAIT))?;
             continue;
         }
         let now = sys::clock::realtime();
         let sequence = measurement.send(now);
-        TestPacket { sequence, sent: now, error }.write(&mut packet);
-        counts.refused += u64::from(socket.send(&packet).is_err());
+        TestPacket { sequence, sent: now, error: watch.error() }.write(&mut packet);
+        // If an ICMP message about an earlier test packet has arrived, the kernel reports its error at the next call and
+        // does not send the packet. So the packet is passed once more.
+        if let Err(e) = socket.send(&packet) {
+            counts.count(e)?;
+            if let Err(e) = socket.send(&packet) {
+                counts.count(e)?;
+            }
+        }
         sent += 1;
-        // Replies are read between two test packets even if the next test packet is due.
-        receive(socket, &mut measurement, &mut counts, Duration::ZERO)?;
+        // Replies are read between two test packets even if the next test packet is already due. If replies were read
+        // only while no test packet is due, the buffer of the socket could overflow.
+        receive(socket, measurement, counts, Duration::ZERO)?;
     }
     let ended = Instant::now();
     while measurement.lost() > 0 && ended.elapsed() < args.wait && !stop.load(Ordering::Relaxed) {
-        receive(socket, &mut measurement, &mut counts, (args.wait - ended.elapsed().min(args.wait)).min(WAIT))?;
+        receive(socket, measurement, counts, (args.wait - ended.elapsed().min(args.wait)).min(WAIT))?;
     }
-    Ok((measurement.report(), counts))
+    Ok(())
 }
 
 /// Waits for a reply, and reads all replies that have arrived.
@@ -152,8 +213,7 @@ fn receive(
                     Err(_) => counts.invalid += 1,
                 }
             }
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => counts.refused += 1,
-            Err(e) => return Err(e),
+            Err(e) => counts.count(e)?,
         }
         wait = Duration::ZERO;
     }
@@ -172,6 +232,7 @@ fn document(report: &MeasurementReport, counts: &SocketCounts) -> Value {
             "skew_ppm": report.drift_free.as_ref().map(|free| free.skew.ppm()),
         }))
     };
+    let error = |(cause, count): (&PathError, &u64)| serde_json::json!({"cause": cause.name(), "count": count});
     serde_json::json!({
         "sent": report.sent,
         "replied": report.first,
@@ -181,7 +242,9 @@ fn document(report: &MeasurementReport, counts: &SocketCounts) -> Value {
         "duplicates": report.duplicates,
         "unknown": report.unknown,
         "invalid": counts.invalid,
-        "refused": counts.refused,
+        "refused": counts.refused(),
+        "errors": counts.errors.iter().map(error).collect::<Vec<_>>(),
+        "clock_steps": counts.clock_steps,
         "ttl_min": report.ttl.map(|ttl| ttl.0),
         "ttl_max": report.ttl.map(|ttl| ttl.1),
         "round_trip_ns": to_json(&report.round_trip),

@@ -25,7 +25,8 @@ fn records_and_rows(store: &Path) -> (Vec<Value>, Vec<Value>) {
     (objects(&flows.out).into_iter().map(without_location).collect(), objects(&rows.out))
 }
 
-/// The rows without the seconds of silence at the begin and at the end, which a capture file does not have.
+/// The rows without the rows of seconds without packets at the begin and at the end. A recording has such rows; the
+/// replay of its capture file does not.
 fn trim_silence(rows: Vec<Value>) -> Vec<Value> {
     let silent = |row: &Value| row["packets"] == 0;
     let from = rows.iter().take_while(|row| silent(row)).count();

@@ -205,3 +205,118 @@ fn standard_input_and_real_captures_are_replayed() {
     }
     assert!(frames > 1000, "{frames} frames");
 }
+
+/// A pcapng block (draft-ietf-opsawg-pcapng).
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes()[..], &len, body, &len].concat()
+}
+
+/// A pcapng file with frames of 60 bytes, one per millisecond. `flags` are the flags of each frame: 1 for a received
+/// frame, 2 for a sent frame. Byte 20 of each frame is its number.
+fn with_directions(path: &Path, begin_millis: u64, flags: &[u8]) {
+    let mut file = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+    file.extend(block(1, &[1, 0, 0, 0, 0, 0, 1, 0]));
+    for (number, flag) in flags.iter().enumerate() {
+        let micros = (begin_millis + number as u64) * 1000;
+        let words = [0, (micros >> 32) as u32, micros as u32, 60, 60].map(u32::to_le_bytes).concat();
+        let mut frame = [0; 60];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        frame[20] = number as u8;
+        file.extend(block(6, &[&words[..], &frame, &[2, 0, 4, 0, *flag, 0, 0, 0], &[0; 4]].concat()));
+    }
+    std::fs::write(path, file).expect("a file");
+}
+
+/// The numbers of the frames of [`with_directions`] that arrive.
+fn numbers(reader: &mut RawReader, count: usize) -> Vec<u8> {
+    let is_ours = |frame: &[u8]| frame.get(12..14) == Some(&[0x88, 0xb5]);
+    reader.at_least(count, Duration::from_millis(200), is_ours).iter().map(|frame| frame[20]).collect()
+}
+
+#[test]
+fn two_interfaces_send_the_two_directions_or_the_two_files() {
+    let test = "two_interfaces_send_the_two_directions_or_the_two_files";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("replaya", "replayb");
+    let (_c, d) = sandbox.veth("replayc", "replayd");
+    let dir = TempDir::new("replay-directions");
+    let (first, second) = (dir.join("first.pcapng"), dir.join("second.pcapng"));
+    with_directions(&first, 1_795_257_720_100, &[1, 2, 2, 1, 0]);
+    let mut readers = [RawReader::new(&b), RawReader::new(&d)];
+    let interfaces = ["-i", "replaya", "--second", "replayc", "--method", "packet-socket"];
+    let (status, document) = report(&[&[arg(&first)], &interfaces[..]].concat());
+    assert_eq!((status, &document["sent"]), (Some(0), &5.into()), "{document}");
+    let sent: Vec<&Value> = document["interfaces"].as_array().expect("a list").iter().map(|i| &i["sent"]).collect();
+    assert_eq!(sent, [3, 2], "{document}");
+    assert_eq!(readers.each_mut().map(|reader| numbers(reader, 2)), [vec![0, 3, 4], vec![1, 2]]);
+    // The second file begins before the first file, and is still the file of the second interface.
+    with_directions(&second, 1_795_257_720_000, &[1, 1]);
+    let files = [arg(&first), arg(&second), "--second-by", "input"];
+    let (status, document) = report(&[&files, &interfaces[..]].concat());
+    assert_eq!(status, Some(0), "{document}");
+    assert_eq!(readers.each_mut().map(|reader| numbers(reader, 2)), [vec![0, 1, 2, 3, 4], vec![0, 1]]);
+}
+
+#[test]
+fn a_command_does_not_take_the_flags_of_a_replay() {
+    let output = run(&["replay", "--control", "/nonexistent/socket", "--command", "status", "--speed", "3x"]);
+    assert!(output.status == Some(2) && output.err.contains("--speed <SPEED>"), "{output:?}");
+}
+
+/// The processors of each thread of a process, as text.
+fn processors(process: u32) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("the threads");
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    let status = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    status.map(|text| (field(&text, "Name"), field(&text, "Cpus_allowed_list"))).collect()
+}
+
+#[test]
+fn only_the_sending_thread_is_pinned_and_a_stopped_process_sends_no_burst_of_the_missed_frames() {
+    let test = "only_the_sending_thread_is_pinned_and_a_stopped_process_sends_no_burst_of_the_missed_frames";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, _b) = sandbox.veth("replaya", "replayb");
+    let dir = TempDir::new("replay-stopped");
+    let (trace, socket) = (generated(&dir, 100), dir.join("control"));
+    let args = ["-i", "replaya", "--loop", "0", "--speed", "200pps", "--cpu", "0", "--json", "--control", arg(&socket)];
+    let child = netgrain(&[&["replay", arg(&trace)], &args[..]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the process starts");
+    let replay = Running(child);
+    until("the control socket exists", || socket.exists());
+    until_filtered(&replay.0);
+    let frames = || command(&socket, "status")["frames"].as_u64().expect("a number");
+    until("frames are sent", || frames() > 10);
+    let all = processors(std::process::id()).remove(0).1;
+    let threads = processors(replay.0.id());
+    for (name, allowed) in &threads {
+        let expected = if name == "netgrain" { "0" } else { &all };
+        assert_eq!(allowed, expected, "{threads:?}");
+    }
+    assert!(threads.iter().any(|(name, _)| name == "replay-reader"), "{threads:?}");
+    // The kernel ignores SIGTSTP for a process group without a shell, so both stops are made by SIGSTOP. The replay
+    // only sees the SIGCONT after the stop, which is the same for both signals.
+    for _ in 0..2 {
+        signal(&replay.0, "STOP");
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", replay.0.id())).expect("the state");
+        until("the process is stopped", || state().contains(") T "));
+        std::thread::sleep(Duration::from_secs(2));
+        signal(&replay.0, "CONT");
+        let before = frames();
+        until("the replay continues", || frames() > before + 10);
+    }
+    assert_eq!(command(&socket, "stop")["state"], "stopped");
+    let document = objects(&run_command_output(replay)).pop().expect("a report");
+    checked(&document);
+    let number = |key: &str| document[key].as_u64().unwrap_or_else(|| panic!("{key}: {document}"));
+    assert!(number("paused_nanos") >= 3_900_000_000, "both stops are pauses: {document}");
+    // Without the pauses, a frame is due every 5 ms. A burst of the missed frames would contain 400 frames more for each
+    // stop.
+    assert!(number("sent") <= 2 + number("nanos") / 5_000_000, "{document}");
+}

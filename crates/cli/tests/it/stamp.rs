@@ -1,8 +1,9 @@
-//! `netgrain stamp`: sender and reflector with each other and with another implementation.
+//! Tests of `netgrain stamp`: sender and reflector with each other, and with the implementation `stamp-suite`.
 
 use crate::common;
 
-use common::{Running, objects, run, run_command, stamp_reflector, until};
+use crate::json_schemas::assert_valid;
+use common::{Running, objects, reflector_at, run, run_command, stamp_reflector, until};
 use std::net::UdpSocket;
 use std::process::Stdio;
 
@@ -13,7 +14,7 @@ fn send(address: &str, more: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn invalid_requests_say_what_to_do() {
+fn invalid_arguments_are_rejected_with_advice() {
     for (args, advice) in [
         (&["stamp", "send", "10.0.0.1:x"][..], "host.example:862"),
         (&["stamp", "send", "10.0.0.1", "--size", "43"], "44"),
@@ -70,6 +71,76 @@ fn a_reflector_counts_packets_that_are_no_test_packets() {
     assert_eq!(counted["sessions"], 1);
 }
 
+#[test]
+fn a_reflector_at_all_addresses_replies_from_the_address_of_the_test_packet() {
+    let port = free_port();
+    let (reflector, err, _) = reflector_at(&format!("0.0.0.0:{port}"), &["--packets", "3"]);
+    // The route from 127.0.0.1 to the sender has the source address 127.0.0.1, and not 127.0.0.2.
+    let report = send(&format!("127.0.0.2:{port}"), &["--count", "3"]);
+    assert_eq!((&report["replied"], &report["lost"]), (&3.into(), &0.into()), "{report}");
+    assert_eq!(objects(&reflector.end(err).out)[0]["replied"], 3);
+}
+
+#[test]
+fn a_packet_from_another_reflector_gets_no_reply() {
+    let (reflector, err, address) = stamp_reflector(&[]);
+    let (other, other_err, other_address) = stamp_reflector(&["--packets", "1"]);
+    let port = address.rsplit(':').next().expect("a port");
+    // A test packet whose source is the other reflector: its socket would answer the reply.
+    let Ok(spoofing) = UdpSocket::bind(format!("127.0.0.3:{port}")) else { return };
+    let mut test = [0; 44];
+    test[13] = 1;
+    spoofing.send_to(&test, &address).expect("sent");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    sender.send_to(&test, &other_address).expect("sent");
+    assert_eq!(objects(&other.end(other_err).out)[0]["replied"], 1, "the test packet is valid");
+    let done = run(&["stamp", "send", &address, "--count", "1"]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    common::signal(&reflector.0, "TERM");
+    let output = reflector.end(err);
+    let counted = objects(&output.out).remove(0);
+    assert_valid("stamp-reflect", &counted);
+    assert_eq!(
+        (&counted["received"], &counted["replied"], &counted["from_reflectors"]),
+        (&2.into(), &1.into(), &1.into())
+    );
+}
+
+#[test]
+fn errors_of_the_path_are_counted_by_cause_and_the_report_is_printed() {
+    let test = "errors_of_the_path_are_counted_by_cause_and_the_report_is_printed";
+    let Some(sandbox) = testkit::Sandbox::new(test) else { return };
+    let (_a, _b) = sandbox.veth("stampa", "stampb");
+    let commands = [
+        &["addr", "add", "10.77.0.1/24", "dev", "stampa"][..],
+        &["neigh", "add", "10.77.0.2", "lladdr", "02:00:00:00:00:09", "dev", "stampa"],
+        &["route", "add", "prohibit", "10.78.0.0/24"],
+        &["route", "add", "unreachable", "10.79.0.0/24"],
+        &["link", "set", "stampa", "mtu", "600"],
+    ];
+    for args in commands {
+        assert!(std::process::Command::new("ip").args(args).status().is_ok_and(|s| s.success()), "ip {args:?}");
+    }
+    for (to, size, cause) in [
+        ("10.79.0.1", "44", "host-unreachable"),
+        ("10.78.0.1", "44", "forbidden"),
+        ("10.80.0.1", "44", "network-unreachable"),
+    ] {
+        let args = ["--count", "2", "--interval", "1ms", "--wait", "10ms", "--size", size, "--json"];
+        let output = run(&[&["stamp", "send", to], &args[..]].concat());
+        match objects(&output.out).pop() {
+            Some(report) => {
+                assert_valid("stamp-send", &report);
+                assert_eq!((&report["sent"], &report["lost"]), (&2.into(), &2.into()), "{output:?}");
+                assert!(report["errors"].as_array().is_some_and(|e| e.iter().any(|e| e["cause"] == cause)), "{report}");
+                assert_eq!(output.status, Some(1), "{output:?}");
+            }
+            // The kernel may refuse the route when the socket is connected.
+            None => assert!(output.status == Some(2) && output.err.contains(to), "{output:?}"),
+        }
+    }
+}
+
 /// A free UDP port of the loopback interface.
 fn free_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address").port()
@@ -99,13 +170,14 @@ fn the_sender_agrees_with_the_reflector_of_stamp_suite() {
         for (key, value) in [("sent", 40), ("replied", 40), ("invalid", 0), ("unknown", 0), ("ttl_min", 64)] {
             assert_eq!(report[key], value, "{format}, {key}: {report}");
         }
-        // The times of both programs are of one clock, so each event is after the one before.
+        // Both programs read the same clock, so no delay is negative.
         for direction in ["forward", "backward"] {
             let delay = &report[direction]["delay_ns"];
             assert!(delay["min"].as_i64().is_some_and(|min| min >= 0), "{format}, {direction}: {report}");
         }
         assert!(report["reflection_ns"]["min"].as_i64().is_some_and(|min| min >= 0), "{format}: {report}");
-        // 200 · 2^(14 - 32) s, and the error of the backward direction has the two clocks too.
+        // The reflector states an error of 200 · 2^(14 - 32) s, which is 762 939 ns. The error of the backward
+        // direction is at least the sum of this error and the error of 1 µs of the sender's clock.
         let error = report["backward"]["delay_error_ns"].as_u64();
         assert!(error.is_none_or(|error| error >= 762_939 + 1000), "{format}: {report}");
         drop(suite);
@@ -134,7 +206,7 @@ fn the_sender_of_stamp_suite_agrees_with_the_reflector() {
 }
 
 #[test]
-fn a_reflector_ends_in_order_at_a_signal() {
+fn sigterm_ends_the_reflector_with_its_report() {
     let (reflector, err, _) = stamp_reflector(&[]);
     common::signal(&reflector.0, "TERM");
     let output = reflector.end(err);

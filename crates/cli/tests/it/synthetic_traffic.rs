@@ -1,7 +1,8 @@
-//! Synthetic traffic of `netgrain gen -w`: its flow records agree with the truth of the conversations, and its frames
-//! verify.
+//! Tests of the synthetic traffic of `netgrain gen -w`: its flow records agree with the truth of the conversations, and
+//! `netgrain check` finds no error in its frames.
 
 use crate::common;
+use crate::json_schemas::assert_valid;
 
 use common::{arg, objects, run};
 use serde_json::Value;
@@ -18,6 +19,14 @@ fn traffic_that_cannot_be_written_is_refused_with_advice() {
         (vec!["-w", arg(&path), "mix"], "add packets=100k or duration=10s"),
         (vec!["-w", arg(&path), "mix", "--packets", "5", "--rate", "1kpps"], "netgrain replay --speed"),
         (vec!["-w", arg(&path), "60", "--packets", "5", "--truth", "t"], "only with tcp"),
+        (vec!["-w", arg(&path), "train", "--truth", "t"], "only with tcp"),
+        (vec!["-w", arg(&path), "mix,packets=5", "--truth", "t"], "only with tcp"),
+        (vec!["-w", arg(&path), "tcp,total=5", "--truth", arg(&path)], "two files"),
+        (vec!["-w", "-", "tcp,total=5", "--truth", "/dev/stdout"], "two files"),
+        (vec!["-w", arg(&path), "60", "--packets", "5", "--queue", "1"], "--queue"),
+        (vec!["-i", "lo", "train", "--queue", "1"], "leave --queue out"),
+        (vec!["-w", arg(&path), "60,rate=0.0001pps", "--packets", "5"], "rate="),
+        (vec!["-w", arg(&path), "60", "--rate", "0.0001pps", "--packets", "5"], "at least 0.001pps"),
         (vec!["-w", "x.pcapng", "tcp"], "name the file .pcap"),
     ] {
         let output = run(&[&["gen"], &args[..]].concat());
@@ -36,7 +45,7 @@ fn flow_records_agree_with_the_truth_of_the_conversations() {
         let mut flows = HashMap::<(String, u64), [u64; 6]>::new();
         for record in objects(&run(&["flows", "-r", arg(&capture), "--json"]).out) {
             let number = |key: &str| record[key].as_u64().unwrap_or_else(|| panic!("{key}: {record}"));
-            // The client is the source, because it sends the first packet.
+            // The source of a flow record is the client, because the client sends the first packet.
             let sums = flows.entry((record["src"].to_string(), number("src_port"))).or_default();
             let keys =
                 ["fwd_packets", "rev_packets", "fwd_bytes", "rev_bytes", "fwd_retransmitted", "rev_retransmitted"];
@@ -63,7 +72,42 @@ fn flow_records_agree_with_the_truth_of_the_conversations() {
 }
 
 #[test]
-fn frames_of_distributions_and_sources_verify() {
+fn the_truth_of_traffic_with_a_limit_counts_the_frames_of_the_file() {
+    let dir = TempDir::new("synthetic-limits");
+    let (capture, truth) = (dir.join("tcp.pcap"), dir.join("truth.json"));
+    for limit in [["--packets", "5000"], ["--duration", "3s"]] {
+        let args =
+            ["gen", "-w", arg(&capture), "tcp,clients=40,total=10k", "--truth", arg(&truth), "--json", "--force"];
+        let made = run(&[&args[..], &limit].concat());
+        assert_eq!(made.status, Some(0), "{made:?}");
+        let truths = objects(&std::fs::read_to_string(&truth).expect("the truth"));
+        truths.iter().for_each(|truth| assert_valid("conversation-truth", truth));
+        let packets = |side: &str| truths.iter().filter_map(|truth| truth[side]["packets"].as_u64()).sum::<u64>();
+        let made = objects(&made.out)[0]["made"].as_u64().expect("a number");
+        assert_eq!(packets("from_client") + packets("from_server"), made, "{limit:?}");
+        assert!(truths.iter().any(|truth| truth["complete"] == false), "some conversations are open at the end");
+        assert!(truths.iter().any(|truth| truth["complete"] == true));
+    }
+}
+
+#[test]
+fn a_file_has_the_requested_duration_and_number_of_packets() {
+    let dir = TempDir::new("synthetic-ends");
+    let path = dir.join("x.pcap");
+    for (spec, limit, frames) in [
+        ("60,rate=1kpps", ["--duration", "1s"], 1000),
+        ("60,rate=1kpps", ["--packets", "7"], 7),
+        ("train", ["--packets", "1k"], 1000),
+        ("train,trains=2", ["--packets", "1k"], 200),
+        ("mix,gap=1ms", ["--duration", "1s"], 1000),
+    ] {
+        let made = run(&[&["gen", "-w", arg(&path), spec, "--json", "--force"], &limit[..]].concat());
+        assert_eq!(objects(&made.out)[0]["made"], frames, "{spec} {limit:?}: {made:?}");
+    }
+}
+
+#[test]
+fn check_finds_no_error_in_frames_of_mix_and_onoff() {
     let dir = TempDir::new("synthetic-check");
     for spec in ["mix,size=uniform:60:1514,gap=exp:10us,packets=3000", "onoff,sources=50,packets=3000"] {
         let path = dir.join(format!("{}.pcap", &spec[..3]));

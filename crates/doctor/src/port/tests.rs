@@ -19,7 +19,7 @@ fn mirror() -> Facts {
             xdp: Some(XdpFeatures {
                 bits: feature::BASIC | feature::REDIRECT | feature::RX_SG | feature::XSK_ZEROCOPY,
                 zero_copy_max_segments: 8,
-                has_launch_time: false,
+                ..XdpFeatures::default()
             }),
             mtu: 1500,
             ..PortFacts::default()
@@ -178,7 +178,7 @@ fn jumbo_frames_half_duplex_and_a_missing_link_are_found() {
         f.port.xdp = Some(XdpFeatures {
             bits: feature::BASIC | feature::REDIRECT,
             zero_copy_max_segments: 1,
-            has_launch_time: false,
+            ..XdpFeatures::default()
         });
     });
     assert_eq!(found(&jumbo, "mtu").state, State::Warning);

@@ -126,11 +126,26 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         &clock(&|c| c.maximum_error_nanos as f64 / 1e9),
     );
     family(
+        "clock_frequency_correction_ratio",
+        "gauge",
+        "Correction of the rate of the system clock by the time daemon; 0.000001 is 1 ppm.",
+        &clock(&|c| c.frequency_ppb as f64 / 1e9),
+    );
+    family(
         "timestamp_deviation_seconds",
         "gauge",
         "Estimated standard deviation of the timestamps that the engine distributes to the packets of a batch; 0 with \
          other methods.",
         &per_queue(&|q| q.timestamp_deviation_nanos as f64 / 1e9),
+    );
+    let methods = queues.iter().flat_map(|q| q.timestamp_methods.iter().map(move |method| (q.queue, method)));
+    family(
+        "timestamp_method_packets_total",
+        "counter",
+        "Packets by the method that made their timestamp.",
+        &methods
+            .map(|(queue, (method, n))| (format!(",queue=\"{queue}\",method=\"{method}\""), *n as f64))
+            .collect::<Vec<_>>(),
     );
     let recorder = |value: &dyn Fn(&RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()

@@ -13,5 +13,6 @@ mod offline;
 mod program;
 mod program_accounting;
 mod retention;
+mod switch_timestamps;
 mod timestamps;
 mod volume;

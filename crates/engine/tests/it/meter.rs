@@ -95,6 +95,8 @@ fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> Records
     assert_eq!(in_records + meter.without_flow + apart, counts.stored, "packets in the flow records");
     for row in &data.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
+        let methods: u64 = row.timestamps.methods.iter().sum();
+        assert_eq!(methods, row.ledger.stored, "each stored packet has one timestamp method: {row:?}");
         assert_eq!(row.interface, 3);
     }
     data
@@ -301,14 +303,23 @@ fn a_replay_makes_the_records_and_rows_of_the_recording() {
     until_offered(&capture, sent.len() as u64);
     let ended = stop(capture, &capture_plan);
     let live = assert_data_types_agree(&collector, &ended);
+    let of_packets = live.rows.iter().filter(|row| row.total.packets > 0);
+    for row in of_packets.clone() {
+        let times = &row.timestamps;
+        assert_eq!(times.methods[base::TimestampMethod::Poll as usize], row.ledger.stored);
+        assert_eq!(times.synchronised + times.unsynchronised, 1, "the state of the clock is known: {row:?}");
+        assert!(times.clock_rate.abs_diff(1_000_000_000) <= 500_000, "{row:?}");
+    }
+    assert!(of_packets.count() > 1);
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
     let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
     assert!(live.records == replayed.records, "the replay makes other records");
     // Only the recording has series rows for the seconds without packets after the last packet, and only its rows
-    // contain the ledger of the capture.
+    // contain the ledger of the capture and the state of the clock.
+    let timestamps = series::TimestampCounters::default();
     let comparable = |data: &RecordsAndRows| -> Vec<Row> {
         let rows = data.rows.iter().filter(|row| row.total.packets > 0);
-        rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
+        rows.map(|row| Row { ledger: base::Tally::default(), timestamps, ..*row }).collect()
     };
     assert_eq!(comparable(&live), comparable(&replayed));
 }

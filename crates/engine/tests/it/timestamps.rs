@@ -2,11 +2,12 @@
 
 use crate::common;
 
-use base::{Timestamp, TimestampMethod};
+use base::{Timestamp, TimestampMethod, TimestampQuality};
 use capture::auto::SourceKind;
-use common::{frames, plan, port, sim, start, stop, until, until_offered};
-use netgrain_engine::{Capture, Plan, SocketPlan, SourcePlan};
+use common::{frames, plan, port, run, sim, start, stop, until, until_offered};
+use netgrain_engine::{Capture, Plan, Report, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode, attach};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use testkit::{RawSender, Sandbox, TempDir};
 use timestamping::TimestampSetting;
@@ -80,6 +81,44 @@ fn each_method_is_in_the_descriptors_of_an_af_xdp_capture() {
     }
 }
 
+/// Captures 500 frames, and returns their descriptors and the report of the capture.
+fn capture_500(sandbox: &Sandbox, dir: &TempDir, name: &str, setting: TimestampSetting) -> (Vec<Desc>, Report) {
+    let (a, b) = sandbox.veth(&format!("{name}a"), &format!("{name}b"));
+    let plan = with_socket(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), dir, setting);
+    let capture = start(&plan);
+    let path = plan.socket.as_ref().map(|socket| socket.path.clone()).expect("a socket");
+    let mut listener = attach(&path, Mode::Lossy, "test").expect("attached").remove(0);
+    RawSender::new(&a).send(&frames(0..500, 200));
+    until_offered(&capture, 500);
+    let all = packets(&mut listener, 500);
+    (all, stop(capture, &plan).report)
+}
+
+#[test]
+fn the_xdp_program_timestamps_packets_by_the_kernels_clock() {
+    let Some(sandbox) = Sandbox::new("the_xdp_program_timestamps_packets_by_the_kernels_clock") else { return };
+    let from = sys::clock::realtime();
+    let (all, report) = capture_500(&sandbox, &TempDir::new("stamps"), "k", TimestampSetting::Kernel);
+    assert_methods_and_order(&all, &[TimestampMethod::Kernel], from, sys::clock::realtime());
+    assert_eq!(report.timestamp_source, "kernel");
+    assert_eq!(report.queues[0].timestamp_methods, BTreeMap::from([("kernel", 500)]));
+    assert!(report.counts.residue == 0 && report.faults.is_empty(), "{:?}", report.faults);
+}
+
+#[test]
+fn packets_without_a_timestamp_of_the_nic_are_polled_counted_and_reported() {
+    let test = "packets_without_a_timestamp_of_the_nic_are_polled_counted_and_reported";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let from = sys::clock::realtime().before(Duration::from_millis(1));
+    let (all, report) = capture_500(&sandbox, &TempDir::new("stamps"), "h", TimestampSetting::Hardware);
+    let to = sys::clock::realtime().after(Duration::from_millis(1));
+    assert_methods_and_order(&all, &[TimestampMethod::Poll], from, to);
+    assert_eq!(report.queues[0].timestamp_methods, BTreeMap::from([("poll", 500)]));
+    let warning = report.warnings.iter().find(|warning| warning.starts_with("hb queue 0: "));
+    assert!(warning.is_some_and(|warning| warning.contains("method poll")), "{:?}", report.warnings);
+    assert_eq!(report.counts.residue, 0);
+}
+
 #[test]
 fn each_method_timestamps_a_simulation_in_real_time() {
     let dir = TempDir::new("stamps");
@@ -98,7 +137,25 @@ fn each_method_timestamps_a_simulation_in_real_time() {
         let ended = stop(capture, &plan);
         let packets: Vec<_> = ended.packets().map(|packet| packet.ts).collect();
         assert!(packets.is_sorted(), "{setting}");
+        let index =
+            ended.files.iter().flat_map(|file| &file.index.entries).filter(|entry| entry.first_record.is_some());
+        let quality = index.fold(TimestampQuality::UNKNOWN, |all, entry| all.and(entry.timestamps));
+        assert!(!quality.methods.is_empty(), "{setting}");
+        assert!(quality.methods.iter().all(|method| methods.contains(&method)), "{setting}: {quality:?}");
+        assert_eq!(quality.deviation_nanos.is_some(), expected != "poll", "{setting}: {quality:?}");
+        assert!(quality.clock.is_some(), "{setting}: the state of the system clock is known from the first packet on");
     }
+}
+
+#[test]
+fn packets_of_virtual_time_have_neither_deviation_nor_clock_in_the_index() {
+    let dir = TempDir::new("stamps");
+    let spec = "60,packets=100".parse().expect("a specification");
+    let source = SourcePlan::Sim { spec, start: Some(Timestamp::from_secs_nanos(1_700_000_000, 0)), name: None };
+    let ended = run(&plan(source, &dir.join("store")));
+    let quality = ended.files[0].index.entries[0].timestamps;
+    let methods = [TimestampMethod::Schedule].into_iter().collect();
+    assert_eq!(quality, TimestampQuality { methods, ..TimestampQuality::UNKNOWN });
 }
 
 #[test]
@@ -117,7 +174,6 @@ fn a_method_that_the_source_does_not_have_is_refused() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_, b) = sandbox.veth("a", "b");
     for (kind, setting, reason) in [
-        (SourceKind::AfXdp, TimestampSetting::Kernel, "tpacket"),
         (SourceKind::Tpacket, TimestampSetting::Adaptive, "af-xdp"),
         (SourceKind::Tpacket, TimestampSetting::Hardware, "cannot timestamp all received frames"),
     ] {

@@ -8,11 +8,12 @@
 
 use crate::Target;
 use crate::targets::bytes::{repair, u32_at, u64_at};
-use base::{Prng, Row, Tally, Timestamp};
+use base::{ClockState, ClockSteps, Prng, Row, Tally, Timestamp, TimestampMethod, TimestampQuality};
 use filter::KeyCondition;
 use index::{
     BlockKeys, Builder, Content, Entry, Format, Growing, Header, Index, Reader, SUB_BLOCK, SUB_BLOCKS, SubBlocks, Tail,
 };
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 pub const TARGET: Target = Target { name: "block_index", run, seeds, rounds: 2500, memory: 96 << 20 };
@@ -25,8 +26,8 @@ const SLOTS: usize = 64 << 10;
 const PAGE: usize = 4096;
 
 /// The magic bytes of a summary of an index, and of an index entry.
-const SUMMARY: &[u8] = b"SUM4";
-const ENTRY: &[u8] = b"BLK5";
+const SUMMARY: &[u8] = b"SUM5";
+const ENTRY: &[u8] = b"BLK6";
 
 fn run(bytes: &[u8]) {
     let Some((&mode, bytes)) = bytes.split_first() else { return };
@@ -101,16 +102,18 @@ fn repair_checksums(bytes: &mut [u8], is_sealed: bool) -> Option<()> {
 
 fn repair_sealed(bytes: &mut [u8], summary: usize) -> Option<()> {
     const TABLE_ROW: usize = 52;
+    const QUALITY: usize = 36;
     const SUB_BLOCK_DATA: usize = SUB_BLOCKS * 8 + 4;
     let size = (bytes.len() as u64).to_le_bytes();
     bytes.get_mut(summary + 8..summary + 16)?.copy_from_slice(&size);
     repair(bytes, summary..summary.checked_add(u32_at(bytes, summary + 4)?)?);
-    let [table, parts, rows] = [48, 56, 64].map(|at| u64_at(bytes, summary + at));
-    let blocks = u32_at(bytes, summary + 72)?.min(1 << 12);
+    let [table, parts, rows, timestamps] = [48, 56, 64, 72].map(|at| u64_at(bytes, summary + at));
+    let blocks = u32_at(bytes, summary + 116)?.min(1 << 12);
     let span = |at: usize, len: usize| Some(at..at.checked_add(len)?);
     repair(bytes, span(table?, blocks * TABLE_ROW + 4)?);
+    repair(bytes, span(timestamps?, blocks * QUALITY + 4)?);
     let sets: Vec<(usize, usize)> = (0..8)
-        .filter_map(|i| Some((u64_at(bytes, summary + 76 + 12 * i)?, u32_at(bytes, summary + 84 + 12 * i)?)))
+        .filter_map(|i| Some((u64_at(bytes, summary + 120 + 12 * i)?, u32_at(bytes, summary + 128 + 12 * i)?)))
         .collect();
     for (at, groups) in sets {
         (0..groups.min(64))
@@ -174,8 +177,23 @@ fn entry(prng: &mut Prng, block: u32) -> Entry {
         sub_blocks: parts,
         first: Timestamp::from_secs_nanos(second, 1),
         last: Timestamp::from_secs_nanos(second, 999),
+        timestamps: quality(prng),
         rows: [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect(),
         sets: keys.sets(),
+    }
+}
+
+fn quality(prng: &mut Prng) -> TimestampQuality {
+    let clock = ClockState {
+        synchronised: prng.below(2) == 0,
+        maximum_error_micros: prng.below(1 << 20) as u32,
+        frequency_ppb: prng.below(1000) as i32 - 500,
+    };
+    TimestampQuality {
+        methods: TimestampMethod::ALL.into_iter().filter(|_| prng.below(4) == 0).collect(),
+        deviation_nanos: NonZeroU32::new(prng.below(100) as u32),
+        clock: (prng.below(2) == 0).then_some(clock),
+        steps: if prng.below(4) == 0 { ClockSteps::one(prng.below(99) as i64 - 50) } else { ClockSteps::default() },
     }
 }
 

@@ -12,6 +12,7 @@ mod ipfix;
 mod packet;
 mod program;
 mod stamp_packet;
+mod switch_timestamp;
 mod train_payload;
 mod words;
 
@@ -31,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     columns::JOURNAL,
     columns::PARQUET,
     stamp_packet::TARGET,
+    switch_timestamp::TARGET,
     train_payload::TARGET,
     duplicates::TARGET,
     words::TARGET,

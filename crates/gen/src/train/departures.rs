@@ -16,9 +16,9 @@ pub struct Departure {
     pub burst: u32,
     /// The number of the packet within its burst, from 0.
     pub index: u16,
-    /// The planned departure, after that of the first packet.
+    /// The time from the planned departure of the first packet of the session to that of this packet.
     pub at: Duration,
-    /// The number of the frame size in the specification.
+    /// The index of the frame length in the list `sizes` of the specification.
     pub size: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct Departures {
     sizes: u64,
     /// Number of packets of all trains.
     packets: u64,
-    /// The first departure that is not sent any more.
+    /// Packets that are planned at this time or later are not sent. The time counts from the first departure.
     end: Duration,
     next: u64,
 }
@@ -48,7 +48,8 @@ impl Departures {
         let burst_length = (per_burst - 1).saturating_mul(nanos(spec.gap));
         let burst_period = burst_length.saturating_add(nanos(spec.burst_gap));
         let train_length = (bursts - 1).saturating_mul(burst_period).saturating_add(burst_length);
-        let trains = spec.trains.map_or(u64::from(u32::MAX), u64::from);
+        let has_other_limit = spec.packets.is_some() || spec.duration.is_some();
+        let trains = u64::from(spec.trains.unwrap_or(if has_other_limit { u32::MAX } else { 1 }));
         let packets = trains.saturating_mul(bursts).saturating_mul(per_burst);
         Self {
             per_burst,
@@ -96,7 +97,8 @@ mod tests {
         Departures::new(&spec.parse().unwrap()).take(100_000).collect()
     }
 
-    /// The definition: adds the gap before each packet.
+    /// The expected departures by their definition: each departure is the previous departure plus the gap between the
+    /// two packets.
     fn by_definition(spec: &TrainSpec) -> Vec<Departure> {
         let (mut all, mut at, mut sequence) = (Vec::new(), Duration::ZERO, 0);
         for train in 0..spec.trains.unwrap() {

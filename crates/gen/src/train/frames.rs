@@ -1,56 +1,18 @@
 //! Makes the frames of a train: Ethernet, IPv4 (RFC 791) or IPv6 (RFC 8200), UDP (RFC 768), payload, filling.
 //!
-//! A frame of each size is made once, with the sum of all its bytes outside of the payload. The UDP checksum of a
-//! packet adds the bytes of the payload to this sum.
+//! One template frame is made for each frame length, together with the sum of all its bytes that the UDP checksum
+//! covers, except the payload. For each packet, the bytes of the payload are added to this sum, which gives the UDP
+//! checksum.
 
+use super::layout::{at, udp_offset};
 use super::payload::PAYLOAD_LEN;
 use super::spec::DEFAULT_SOURCE_MAC;
 use super::{Departure, DeparturePlace, Payload, TrainSpec};
 use crate::internet_checksum::{fold, sum};
 use base::{ErrorEstimate, Prng, Timestamp};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-/// Byte offsets of headers and fields.
-mod at {
-    use std::ops::Range;
-    pub const DST_MAC: Range<usize> = 0..6;
-    pub const SRC_MAC: Range<usize> = 6..12;
-    pub const ETHERTYPE: Range<usize> = 12..14;
-    /// The IP header.
-    pub const IP: usize = 14;
-
-    pub mod v4 {
-        use std::ops::Range;
-        pub const HEADER: Range<usize> = 14..34;
-        pub const LEN: Range<usize> = 16..18;
-        pub const FLAGS: usize = 20;
-        pub const TTL: usize = 22;
-        pub const PROTOCOL: usize = 23;
-        pub const CHECKSUM: Range<usize> = 24..26;
-        pub const ADDRESSES: Range<usize> = 26..34;
-    }
-
-    pub mod v6 {
-        use std::ops::Range;
-        pub const HEADER: Range<usize> = 14..54;
-        pub const LEN: Range<usize> = 18..20;
-        pub const NEXT_HEADER: usize = 20;
-        pub const HOP_LIMIT: usize = 21;
-        pub const ADDRESSES: Range<usize> = 22..54;
-    }
-
-    /// Fields of the UDP header, from its start.
-    pub mod udp {
-        use std::ops::Range;
-        pub const SRC: Range<usize> = 0..2;
-        pub const DST: Range<usize> = 2..4;
-        pub const LEN: Range<usize> = 4..6;
-        pub const CHECKSUM: Range<usize> = 6..8;
-        pub const END: usize = 8;
-    }
-}
-
-/// The session of a specification that names none.
+/// The number of the session if the specification has none.
 const DEFAULT_SESSION: u32 = 1;
 
 const UDP: u8 = 17;
@@ -109,7 +71,7 @@ impl TrainFrames {
     }
 
     /// Writes the frame of a departure without the payload that [`TrainFrames::stamp`] adds, and returns its length. A
-    /// sender prepares a frame while it waits for the departure.
+    /// sender prepares a frame while it waits for the departure, so that little work is left at the departure.
     ///
     /// # Panics
     /// If `buf` is shorter than the frame.
@@ -146,23 +108,13 @@ impl TrainFrames {
         };
         let bytes = payload.bytes();
         let checksum = match fold(self.shapes[departure.size].sum + sum(&bytes)) {
-            // RFC 768: the value 0 means that there is no checksum.
+            // The complement of 0xffff is 0, which means that there is no checksum (RFC 768). So 0xffff is written.
             0xffff => 0xffff,
             folded => !folded,
         };
         buf[self.udp..][at::udp::CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
         buf[self.udp + at::udp::END..][..PAYLOAD_LEN].copy_from_slice(&bytes);
     }
-}
-
-/// The offset of the UDP header of frames between addresses of this family.
-pub(super) fn udp_offset(address: &SocketAddr) -> usize {
-    if address.is_ipv4() { at::v4::HEADER.end } else { at::v6::HEADER.end }
-}
-
-/// The length of the shortest frame between addresses of this family.
-pub(super) fn min_len(address: &SocketAddr) -> usize {
-    udp_offset(address) + at::udp::END + PAYLOAD_LEN
 }
 
 impl Shape {

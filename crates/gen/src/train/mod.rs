@@ -26,6 +26,7 @@
 
 mod departures;
 mod frames;
+mod layout;
 mod payload;
 mod spec;
 

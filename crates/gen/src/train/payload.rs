@@ -14,7 +14,7 @@
 //! - All fields are big-endian.
 //! - `version` is 1.
 //! - `place` is the point at which the departure time was taken; see [`DeparturePlace`].
-//! - `error` is the error estimate of the sender's clock in the form of RFC 4656 §4.1.2; see [`ErrorEstimate`].
+//! - `error` is the error estimate of the sender's clock in the format of RFC 4656 §4.1.2; see [`ErrorEstimate`].
 //! - `session` is a number that distinguishes runs of generators.
 //! - `train`, `burst` (within the train) and `index` (within the burst) count from 0. `burst size` is the number of
 //!   packets of a burst, at least 1.
@@ -64,7 +64,7 @@ pub enum DeparturePlace {
 impl DeparturePlace {
     const ALL: [Self; 3] = [Self::Schedule, Self::BeforeSend, Self::LaunchTime];
 
-    /// The name in JSON and messages.
+    /// The name of the point in JSON and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
@@ -165,7 +165,7 @@ impl Payload {
 pub enum PayloadError {
     /// The bytes are shorter than a payload or have another magic number: they belong to other traffic.
     Foreign,
-    /// The payload has a version that this program does not know.
+    /// The payload has a version that this program does not support.
     Version(u8),
     /// The payload has an unknown code for the point at which the departure time was taken.
     Place(u8),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_have_the_documented_places() {
+    fn the_fields_are_at_the_documented_offsets() {
         let bytes = EXAMPLE.bytes();
         assert_eq!(bytes[..8], [b'n', b'g', b't', b'r', 1, 2, 0x83, 1]);
         assert_eq!(bytes[8..24], [1, 2, 3, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 7, 0, 8]);

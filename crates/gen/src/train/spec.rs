@@ -1,6 +1,6 @@
 //! The specification of trains in text form: `train`, `train,bursts=10,per-burst=100,gap=10us,size=200:1514`.
 
-use super::frames::min_len;
+use super::layout::min_len;
 use crate::layout::MAX_FRAME;
 use base::units::{parse_count, parse_span};
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The largest number of frame sizes.
 pub const SIZES_MAX: usize = 64;
 
-/// The ports are in the ranges of the flows of other test traffic; see [`crate::Flow`].
+/// The default ports are in the port ranges of the other test traffic; see [`crate::Flow`].
 const DEFAULT_SOURCE: &str = "10.0.0.1:32862";
 const DEFAULT_DESTINATION: &str = "198.18.0.1:20862";
 pub(super) const DEFAULT_SOURCE_MAC: [u8; 6] = [0x02, 0x6e, 0x67, 0, 0, 1];
@@ -20,9 +20,10 @@ const DEFAULT_DESTINATION_MAC: [u8; 6] = [0x02, 0x6e, 0x67, 0, 0, 2];
 /// A complete description of trains. A gap is the time between two planned departures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainSpec {
-    /// A number that distinguishes this run from other runs; `None` for a number that the sender chooses.
+    /// The number of the session, which distinguishes runs of the generator. `None` if the sender chooses the number.
     pub session: Option<u32>,
-    /// Number of trains, at least 1; `None` if only a duration limits the run.
+    /// Number of trains, at least 1. `None` means one train, or as many trains as the duration or the number of packets
+    /// permits if one of these is given.
     pub trains: Option<u32>,
     /// The gap from the last packet of a train to the first packet of the next train.
     pub train_gap: Duration,
@@ -44,9 +45,9 @@ pub struct TrainSpec {
     pub source_mac: Option<[u8; 6]>,
     /// Destination MAC address.
     pub destination_mac: [u8; 6],
-    /// Send no packet after this time.
+    /// The run ends after this time: packets whose planned departure is at or after it are not sent.
     pub duration: Option<Duration>,
-    /// Stop after this many packets.
+    /// The run ends after this number of packets.
     pub packets: Option<u64>,
 }
 
@@ -66,7 +67,7 @@ impl FromStr for TrainSpec {
         if first != "train" {
             return Err(TrainSpecError::First(first.to_owned()));
         }
-        let (mut trains, mut sizes) = (None, None);
+        let mut sizes = None;
         let mut spec = Self {
             session: None,
             trains: None,
@@ -97,7 +98,7 @@ impl FromStr for TrainSpec {
                 }
                 "trains" => {
                     let n = number(u32::MAX).ok_or(bad("a number of trains from 1 to 4294967295: trains=10"))?;
-                    trains = Some(n as u32);
+                    spec.trains = Some(n as u32);
                 }
                 "bursts" => {
                     let n = number(u32::MAX).ok_or(bad("a number of bursts from 1 to 4294967295: bursts=10"))?;
@@ -126,7 +127,6 @@ impl FromStr for TrainSpec {
             return Err(TrainSpecError::Families { source: spec.source, destination: spec.destination });
         }
         spec.sizes = parse_sizes(sizes.unwrap_or("200"), min_len(&spec.source))?;
-        spec.trains = if trains.is_none() && spec.duration.is_none() { Some(1) } else { trains };
         Ok(spec)
     }
 }
@@ -155,7 +155,7 @@ fn parse_sizes(text: &str, min: usize) -> Result<Vec<u16>, TrainSpecError> {
     sizes.filter(|sizes| sizes.len() <= SIZES_MAX).ok_or(TrainSpecError::Sizes { text: text.to_owned(), min })
 }
 
-/// The notation of [`FromStr`], with every key that has no default.
+/// Writes the specification in the notation of [`FromStr`], with all keys that have a value.
 impl fmt::Display for TrainSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mac = |mac: &[u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -295,10 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_a_limit_unless_only_a_duration_was_given() {
-        let trains = |text: &str| text.parse::<TrainSpec>().unwrap().trains;
-        assert_eq!(trains("train"), Some(1));
-        assert_eq!(trains("train,duration=1s"), None);
-        assert_eq!(trains("train,duration=1s,trains=2"), Some(2));
+    fn a_run_has_one_train_by_default_unless_a_duration_or_a_number_of_packets_is_given() {
+        let packets = |text: &str| crate::train::Departures::new(&text.parse().unwrap()).count();
+        assert_eq!(packets("train"), 100);
+        assert_eq!(packets("train,trains=2"), 200);
+        assert_eq!(packets("train,packets=1k"), 1000);
+        assert_eq!(packets("train,packets=1k,trains=2"), 200);
+        // A train lasts 9.9 ms and is followed by a gap of 1 s.
+        assert_eq!(packets("train,duration=2s"), 200);
+        assert_eq!(packets("train,duration=2s,trains=1"), 100);
     }
 }

@@ -20,7 +20,7 @@ mod set_sizing;
 mod candidates;
 mod traffic;
 
-use base::{Prng, Row, Tally, Timestamp};
+use base::{Prng, Row, Tally, Timestamp, TimestampQuality};
 use filter::KeyCondition;
 use netgrain_index::{BlockKeys, Builder, Content, Entry, Header, Reader, Rows, SUB_BLOCK, SUB_BLOCKS, SubBlocks};
 use std::time::Instant;
@@ -95,7 +95,18 @@ fn sealed(load: &Load) {
             let rows: Rows =
                 [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect();
             let (first, last) = (Timestamp::from_secs_nanos(second, 0), Timestamp::from_secs_nanos(second, 1));
-            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, sub_blocks: parts, first, last, rows, sets }
+            Entry {
+                block,
+                bytes: 1 << 20,
+                first_record: Some(24),
+                crc: 0,
+                sub_blocks: parts,
+                first,
+                last,
+                timestamps: TimestampQuality::UNKNOWN,
+                rows,
+                sets,
+            }
         })
         .collect();
     let t = Instant::now();

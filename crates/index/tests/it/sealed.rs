@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use base::{Prng, Timestamp};
+use base::{Prng, Timestamp, TimestampQuality};
 use common::{entry, header, random_frame};
 use filter::KeyCondition;
 use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
@@ -77,6 +77,7 @@ fn read_all(bytes: &[u8]) -> Option<Vec<bool>> {
     }
     (0..reader.blocks().len()).for_each(|b| drop(reader.rows(&bytes, b)));
     drop(reader.sub_blocks(&bytes, 0..reader.blocks().len() + 1));
+    drop(reader.timestamps(&bytes));
     reader.candidates(&bytes, &KeyCondition::Host("172.16.0.1".parse().unwrap())).ok()
 }
 
@@ -88,7 +89,7 @@ fn files_that_are_no_index_are_rejected_with_the_reason() {
     let mut old = whole.clone();
     old[8] = 5;
     let error = Index::parse(&old).expect_err("version 5");
-    assert!(error.to_string().starts_with("index version 5, this program reads 7"), "{error}");
+    assert!(error.to_string().starts_with("index version 5, this program reads 8"), "{error}");
     for end in 0..whole.len() {
         let error = Index::parse(&whole[..end]).expect_err("a truncated sealed index");
         let part = if let IndexError::Damaged { part } = error { part } else { "header" };
@@ -362,4 +363,29 @@ fn too_many_context_ranges_are_joined_into_one() {
     let read = &reader.summary().context;
     assert!(read.len() <= 4096 && read.last().expect("at least one range").end == 499_910);
     assert!(context.iter().all(|c| read.iter().any(|r| r.start <= c.start && c.end <= r.end)));
+}
+
+#[test]
+fn both_layouts_return_the_quality_of_the_timestamps_of_each_block_and_of_the_file() {
+    let entries = blocks(40, &mut Prng::new(12));
+    let expected: Vec<_> = (0..40).map(common::quality).collect();
+    let together = expected.iter().fold(TimestampQuality::UNKNOWN, |sum, quality| sum.and(*quality));
+    for bytes in [seal(&header(), &entries, &[]), grow(&header(), &entries)] {
+        let bytes = &bytes[..];
+        let mut reader = Reader::begin(&bytes).expect("a valid index");
+        assert_eq!(reader.summary().timestamps, together);
+        assert_eq!(reader.timestamps(&bytes).expect("memory has no errors"), expected);
+    }
+}
+
+#[test]
+fn a_summary_with_another_quality_than_its_blocks_is_damaged() {
+    let entries = blocks(2, &mut Prng::new(13));
+    let mut bytes = seal(&header(), &entries, &[]);
+    let (at, quality) = (header().encode().len(), 80);
+    bytes[at + quality + 4] ^= 1;
+    let length = u32_at(&bytes, at + 4);
+    let crc = crc32c::crc32c(&bytes[at..at + length - 4]).to_le_bytes();
+    bytes[at + length - 4..at + length].copy_from_slice(&crc);
+    assert_eq!(Index::parse(&bytes), Err(IndexError::Damaged { part: "timestamps" }));
 }

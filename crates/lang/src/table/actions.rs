@@ -1,8 +1,9 @@
 //! Defines the functions of the language for filters, control structures, delivery, logs and counters.
 
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
+use super::row::row;
+use super::value::Value;
 use super::{Arguments, EvaluationError, Function, device};
-use crate::eval::Value;
 use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
 use ir::duplicate_detectors::WINDOW_MAX;
 use ir::{COUNTERS, Effect, Log};
@@ -12,23 +13,6 @@ const MS: u64 = 1_000_000;
 
 const DROP: &[Effect] = &[Effect::Drop];
 const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
-
-/// A row of the table.
-macro_rules! row {
-    (
-        $name:literal $([$($alias:literal),*])?, $signature:literal, $effects:expr, $description:literal, $meaning:expr
-    ) => {
-        Function {
-            name: $name,
-            aliases: &[$($($alias),*)?],
-            signature: $signature,
-            effects: $effects,
-            description: $description,
-            meaning: $meaning,
-        }
-    };
-}
-pub(super) use row;
 
 fn filter<'a>(p: Pred) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Act(ActionTerm::Filter(p)))

@@ -9,14 +9,15 @@ mod error;
 mod example;
 mod page;
 mod predicates;
+mod row;
 mod state;
 mod steering;
+pub(crate) mod value;
 
 pub use error::EvaluationError;
 pub use page::reference;
 pub(crate) use state::UNNAMED;
 
-use crate::eval::Value;
 use crate::packet_filter::FilterLoops;
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
@@ -26,6 +27,7 @@ use ir::key::Key;
 use ir::{Effect, Effects};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use value::Value;
 
 /// Evaluates a function for its arguments.
 pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, EvaluationError>;

@@ -1,8 +1,8 @@
 //! Defines the functions of the language that are predicates, combinators of predicates, properties or comparators.
 
-use super::actions::row;
+use super::row::row;
+use super::value::Value;
 use super::{Arguments, EvaluationError, Function, within};
-use crate::eval::Value;
 use crate::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use ir::Prefix;
 use ir::{Cmp, Effect, Op};

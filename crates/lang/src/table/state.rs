@@ -1,8 +1,8 @@
 //! Defines the functions of the language for flow maps and for the keys of flow maps.
 
-use super::actions::row;
+use super::row::row;
+use super::value::{MILLION, Value};
 use super::{Arguments, EvaluationError, Function};
-use crate::eval::{MILLION, Value};
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use ir::key::{Field, Key};
 use ir::{Effect, Expiry, MAX_CAPACITY};

@@ -1,8 +1,8 @@
 //! Defines the steering functions of the language, which select the member that receives a packet.
 
-use super::actions::row;
+use super::row::row;
+use super::value::Value;
 use super::{Arguments, EvaluationError, Function};
-use crate::eval::Value;
 use crate::term::{ActionTerm, Steering};
 use ir::Effect;
 use ir::Prefix;

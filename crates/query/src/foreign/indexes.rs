@@ -12,7 +12,7 @@ use super::context::{BlockScan, CaptureContext};
 use super::plan::BLOCK;
 use crate::QueryError;
 use crate::block::stamp;
-use base::{Cause, Note, Tally, Timestamp};
+use base::{Cause, Note, Tally, Timestamp, TimestampMethod, TimestampMethods, TimestampQuality};
 use index::{BlockKeys, Builder, Content, Entry, Header, Reader, Rows, Sets, SubBlocks, Summary};
 use pcap::Format;
 use std::collections::BTreeMap;
@@ -463,6 +463,7 @@ impl Scan {
 }
 
 fn entry(block: u32) -> Entry {
+    let methods = TimestampMethods::from_iter([TimestampMethod::File]);
     Entry {
         block,
         bytes: 0,
@@ -471,6 +472,7 @@ fn entry(block: u32) -> Entry {
         sub_blocks: SubBlocks::NONE,
         first: Timestamp::ZERO,
         last: Timestamp::ZERO,
+        timestamps: TimestampQuality { methods, ..TimestampQuality::UNKNOWN },
         rows: Rows::new(),
         sets: Sets::NONE,
     }

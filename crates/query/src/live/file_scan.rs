@@ -8,9 +8,9 @@
 //! does not trust the content: it treats an impossible length, a block with a wrong checksum, and an unreadable block
 //! as damage. The query warns about damage, and the scan continues after the damaged block.
 
+use super::bounds::TailBegin;
 use super::growing::Growing;
 use super::ring_reader::RingReader;
-use super::tail::TailBegin;
 use crate::QueryContext;
 use crate::sealed::index_ledger::ledger_of;
 use base::{Tally, Timestamp};

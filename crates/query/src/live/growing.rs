@@ -112,6 +112,11 @@ impl Growing {
         self.reader.header()
     }
 
+    /// The quality of the timestamps of all blocks.
+    pub fn timestamps(&self) -> base::TimestampQuality {
+        self.reader.summary().timestamps
+    }
+
     /// True if the file contains HPCAP RAW records, which have no stream positions.
     pub fn is_raw(&self) -> bool {
         self.raw

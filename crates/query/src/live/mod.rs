@@ -9,8 +9,10 @@
 //! order of their timestamps as long as they arrive within the delays that [`tail`] defines; a packet that arrives
 //! later is returned when it arrives.
 
+mod bounds;
 mod chain;
 mod file_scan;
+mod followed;
 mod growing;
 mod ring_reader;
 mod tail;
@@ -18,7 +20,9 @@ mod tail;
 use crate::cursor::Ranked;
 use crate::{QueryContext, QueryError};
 use base::Timestamp;
+use bounds::{TailBegin, TailEnd, TailLimit};
 use filter::KeyCondition;
+use followed::FollowedRecorder;
 use growing::Growing;
 use ring_reader::RingReader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +31,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
-use tail::{FollowedRecorder, Tail, TailBegin, TailEnd, TailLimit, TailSource};
+use tail::{Tail, TailSource};
 
 /// The first two constants are the longest times for which a query waits for the next file and for the first file of a
 /// recording; the third is the pause between two tests whether the file exists.

@@ -21,14 +21,10 @@
 //! A query that does not follow ends at the last packet that was published when the query began ([`TailLimit`]).
 
 mod attempts;
-mod bounds;
-mod followed;
 mod in_file;
 mod in_ring;
 
-pub use bounds::{TailBegin, TailEnd, TailLimit};
-pub use followed::FollowedRecorder;
-
+use super::bounds::{TailBegin, TailLimit};
 use super::file_scan::{FileScan, Record};
 use super::growing::Growing;
 use super::ring_reader::RingReader;
@@ -215,6 +211,9 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
+        if context.query.with_timestamp_quality {
+            context.add_timestamps(self.origin.number, file.timestamps());
+        }
         // If no hold can be taken, the tail reads the file without a hold. For example, if the directory was removed,
         // retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());

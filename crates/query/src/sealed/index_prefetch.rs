@@ -50,7 +50,9 @@ impl IndexPrefetcher {
     /// A prefetcher without threads.
     pub fn new(from: &Query) -> Self {
         let need = (!from.filter.is_empty()).then(|| from.filter.need());
-        let query = FileQuery { interval: (from.from, from.to), need, seek: from.seek.clone() };
+        let interval = (from.from, from.to);
+        let with_timestamp_quality = from.with_timestamp_quality;
+        let query = FileQuery { interval, need, seek: from.seek.clone(), with_timestamp_quality };
         let excludes = query.need.as_ref().is_some_and(|need| *need != KeyCondition::Anything);
         let distance = if excludes { DISTANCE_FIRST } else { 0 };
         Self { query, job_queue: JobQueue::default(), ahead: VecDeque::new(), distance }

@@ -28,6 +28,8 @@ pub struct FileQuery {
     pub need: Option<KeyCondition>,
     /// Stream positions of the matching packets, if known.
     pub seek: Option<SeekHint>,
+    /// True if the quality of the timestamps of the selected blocks is read.
+    pub with_timestamp_quality: bool,
 }
 
 /// The order of the packets in a file.
@@ -124,6 +126,7 @@ pub fn open(
         filter: header.filter.clone(),
         timestamp_source: header.timestamp_source.clone(),
     });
+    context.add_timestamps(origin, plan.timestamps);
     let file = match packets {
         None => {
             // No packet of the file is read, but the losses in its ledger are counted.
@@ -217,6 +220,12 @@ fn plan(
         }
     }
     plan.add_costs(indexed.reader.blocks(), pieces.start, &parts, order == FileOrder::OutOfOrder);
+    if query.with_timestamp_quality && !plan.wanted.is_empty() {
+        match indexed.reader.timestamps(&indexed.file) {
+            Ok(qualities) => plan.add_timestamps(&qualities),
+            Err(e) => remarks.push(unreadable(e)),
+        }
+    }
     Ok(plan)
 }
 

@@ -4,7 +4,7 @@
 //! record of each range.
 
 use crate::disk::{BLOCK, SPARE_BYTES};
-use base::Timestamp;
+use base::{Timestamp, TimestampQuality};
 use index::{Block, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBlocks, sub_block_of};
 use std::ops::{Range, RangeInclusive};
 use sys::uring::Aligned;
@@ -54,6 +54,8 @@ pub struct ReadPlan {
     pub skipped_time: u64,
     pub skipped_keys: u64,
     pub skipped_sub_block: u64,
+    /// The quality of the timestamps of the selected blocks, if it was requested.
+    pub timestamps: TimestampQuality,
 }
 
 impl ReadPlan {
@@ -108,6 +110,19 @@ impl ReadPlan {
         }
         plan.lost_after = lost;
         plan
+    }
+
+    /// Adds the quality of the timestamps of the selected blocks; `qualities` has that of each block of the file.
+    pub fn add_timestamps(&mut self, qualities: &[TimestampQuality]) {
+        // A block that is read in several ranges is selected once for each range, but its steps count once.
+        let mut last = None;
+        for number in self.wanted.iter().map(|wanted| wanted.number) {
+            if last.replace(number) != Some(number)
+                && let Some(quality) = qualities.get(number as usize)
+            {
+                self.timestamps = self.timestamps.and(*quality);
+            }
+        }
     }
 
     /// Numbers of the blocks whose sub-block offsets the plan needs.

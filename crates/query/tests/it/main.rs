@@ -11,3 +11,4 @@ mod live;
 mod oracle;
 mod parts;
 mod sealed;
+mod timestamps;

@@ -2,10 +2,12 @@
 
 use super::job::{Cut, Part, Release};
 use super::order::OrderTracker;
-use super::seconds::{Seconds, row_of};
-use base::{Tally, Timestamp};
+use super::quality::Quality;
+use super::seconds::{Seconds, row_of, steps_tally};
+use base::{ClockState, Tally, Timestamp};
 use index::{BlockKeys, Entry, Rows, SUB_BLOCK, SubBlocks, sub_block_of};
 use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
@@ -30,6 +32,7 @@ pub(super) struct Block {
     /// The latest timestamp in the earlier blocks of the file.
     latest: Timestamp,
     order: OrderTracker,
+    quality: Quality,
     seconds: Seconds,
     cut: Option<Cut>,
     keys: BlockKeys,
@@ -48,6 +51,7 @@ impl Block {
         (self.start, self.number, self.sent, self.summed) = (start, number, start, start);
         (self.crc, self.first_record, self.stamps) = (0, None, None);
         (self.parts, self.next_part) = (SubBlocks::NONE, start);
+        self.quality.next_block();
         self.seconds.next_block();
         self.keys.clear();
     }
@@ -87,6 +91,7 @@ impl Block {
         let wire_len = wire_len(d, record);
         self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
         self.seconds.packet(d, wire_len);
+        self.quality.packet(d);
         if d.end() > self.limit() {
             self.save_cut(d, wire_len, memory);
         }
@@ -112,6 +117,17 @@ impl Block {
     /// Adds outcome counts to the ledger row of a second.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         self.seconds.count(second, tally);
+    }
+
+    /// Adds a report of the deviation of the timestamps and of the state of the clock.
+    pub fn report_timestamps(&mut self, deviation_nanos: Option<NonZeroU32>, clock: Option<ClockState>) {
+        self.quality.report(deviation_nanos, clock);
+    }
+
+    /// Adds steps of the clock to the block, and to the ledger row of a second.
+    pub fn clock_step(&mut self, second: u64, steps: u32, nanos: i64) {
+        self.quality.step(steps, nanos);
+        self.count(second, &steps_tally(steps));
     }
 
     /// Returns the full block as a part and begins the next block.
@@ -149,6 +165,7 @@ impl Block {
                 sub_blocks: self.parts,
                 first: stamps.0,
                 last: stamps.1,
+                timestamps: self.quality.of_block(),
                 rows: Rows::new(),
                 sets: self.keys.sets(),
             },

@@ -12,7 +12,8 @@ use super::BrokenStream;
 use super::block::{link_type, wire_len};
 use super::job::{Cut, Job, Part, Release};
 use super::order::OrderTracker;
-use super::seconds::{Seconds, row_of};
+use super::quality::Quality;
+use super::seconds::{Seconds, row_of, steps_tally};
 use base::{Row, Tally, Timestamp};
 use index::{BlockKeys, Entry, Rows, SubBlocks, sub_block_of};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
@@ -42,6 +43,7 @@ pub struct RawCutter {
     /// The latest timestamp in the earlier blocks of the file.
     latest: Timestamp,
     order: OrderTracker,
+    quality: Quality,
     seconds: Seconds,
     keys: BlockKeys,
     link_type: u16,
@@ -70,6 +72,7 @@ impl RawCutter {
             stamps: None,
             latest: Timestamp::ZERO,
             order: OrderTracker::default(),
+            quality: Quality::default(),
             seconds: Seconds::default(),
             keys: BlockKeys::default(),
             link_type: 0,
@@ -121,6 +124,11 @@ impl RawCutter {
                 Some(Control::Tick) => {
                     self.seconds.count(second, &Tally::default());
                     self.ticked = true;
+                }
+                Some(Control::Timestamps { deviation_nanos, clock }) => self.quality.report(deviation_nanos, clock),
+                Some(Control::ClockStep { steps, nanos }) => {
+                    self.quality.step(steps, nanos);
+                    self.seconds.count(second, &steps_tally(steps));
                 }
                 Some(Control::End) => {
                     self.finish(jobs);
@@ -187,6 +195,7 @@ impl RawCutter {
         // of the file finds.
         self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
+        self.quality.packet(d);
         self.first_record.get_or_insert(at as u32);
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         self.append(&record_header(ts, caplen, wire_len), data);
@@ -241,6 +250,7 @@ impl RawCutter {
         (self.number, self.sent, self.first_record, self.stamps) = (number, 0, None, None);
         (self.parts, self.summed, self.crc) = (SubBlocks::NONE, 0, 0);
         self.keys.clear();
+        self.quality.next_block();
         self.seconds.next_block();
     }
 
@@ -264,6 +274,7 @@ impl RawCutter {
                 sub_blocks: self.parts,
                 first: stamps.0,
                 last: stamps.1,
+                timestamps: self.quality.of_block(),
                 rows: Rows::new(),
                 sets: self.keys.sets(),
             },

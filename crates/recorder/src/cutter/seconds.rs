@@ -3,7 +3,7 @@
 //! rows of earlier parts, memory would grow with the square of the number of seconds during which a block of a slow
 //! interface is filled.
 
-use base::{Row, Tally};
+use base::{Note, Row, Tally};
 use index::Rows;
 use ring::{Desc, flag};
 
@@ -91,6 +91,13 @@ pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
     let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
     add_notes(&mut tally, d.flags);
     Row { second: d.timestamp().secs(), tally }
+}
+
+/// The counts of these clock steps.
+pub(super) fn steps_tally(steps: u32) -> Tally {
+    let mut tally = Tally::default();
+    tally.notes[Note::ClockStep as usize] = steps.into();
+    tally
 }
 
 #[cold]

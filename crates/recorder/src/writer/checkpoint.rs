@@ -11,9 +11,8 @@
 //! A failed sync of a checkpoint is not repeated, because the kernel may have dropped the pages that it could not write
 //! and would then report success. The file is not published then, just as after a failed sync at the end of the file.
 
-use super::Writer;
-use crate::writer::file::OpenFile;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 
@@ -52,6 +51,23 @@ enum Step {
     Directory(FileId, u64),
 }
 
+/// The files of a checkpoint.
+pub(super) struct SyncedFile<'a> {
+    pub data: FileId,
+    pub index: FileId,
+    pub directory: &'a Path,
+    /// The block whose index entry is not final.
+    pub filling: Option<u32>,
+}
+
+/// The sync that was started.
+pub(super) enum StartedSync {
+    /// The sync of the index.
+    Index,
+    /// The sync of the packets or of the directory.
+    Other,
+}
+
 impl Checkpoint {
     /// Registers that data was written.
     pub fn touch(&mut self) {
@@ -63,7 +79,8 @@ impl Checkpoint {
         self.failed.take()
     }
 
-    fn token(&self) -> Option<u64> {
+    /// The token of the sync in progress.
+    pub fn token(&self) -> Option<u64> {
         match self.step {
             Step::Data(token) | Step::Index(token) | Step::Directory(_, token) => Some(token),
             Step::Rest | Step::IndexDue | Step::DirectoryDue => None,
@@ -85,67 +102,63 @@ impl Checkpoint {
         let pause = if filling.is_some() { 2 * PERIOD } else { PERIOD };
         self.dirty && self.failed.is_none() && now.saturating_sub(self.begun) >= pause
     }
-}
 
-impl<D: Device> Writer<D> {
-    /// Starts the syncs that are due. If the device is busy or refuses a sync, the next step retries.
-    pub(super) fn checkpoint(&mut self, now: Duration) {
-        for i in 0..self.files.len() {
-            let token = self.token + 1;
-            let filling = self.files[i].filling();
-            let OpenFile { data, index, checkpoint, directory, .. } = &mut self.files[i];
-            let (file, next) = match checkpoint.step {
-                Step::Rest if checkpoint.is_due(now, filling) => (*data, Step::Data(token)),
-                Step::IndexDue => (*index, Step::Index(token)),
-                // The error is not reported here: publication of the file gets the same error and reports it.
-                Step::DirectoryDue => match self.device.open_directory(directory) {
-                    Ok(directory) => (directory, Step::Directory(directory, token)),
-                    Err(_) => continue,
-                },
-                _ => continue,
-            };
-            if !self.files[i].is_open() || self.device.start(file, Op::Sync, token).is_err() {
-                if let Step::Directory(directory, _) = next {
-                    self.device.close(directory);
-                }
-                continue;
+    /// Starts the sync that is due, with this token; `None` if none is due. If the device is busy or refuses the sync,
+    /// the next call retries.
+    pub fn start<D: Device>(
+        &mut self,
+        device: &mut D,
+        file: &SyncedFile<'_>,
+        token: u64,
+        now: Duration,
+    ) -> Option<StartedSync> {
+        let (synced, next) = match self.step {
+            Step::Rest if self.is_due(now, file.filling) => (file.data, Step::Data(token)),
+            Step::IndexDue => (file.index, Step::Index(token)),
+            // The error is not reported here: publication of the file gets the same error and reports it.
+            Step::DirectoryDue => {
+                let directory = device.open_directory(file.directory).ok()?;
+                (directory, Step::Directory(directory, token))
             }
-            self.token = token;
-            if matches!(next, Step::Index(_)) {
-                self.files[i].growing.sync_begins();
+            _ => return None,
+        };
+        if device.start(synced, Op::Sync, token).is_err() {
+            if let Step::Directory(directory, _) = next {
+                device.close(directory);
             }
-            let checkpoint = &mut self.files[i].checkpoint;
-            if matches!(next, Step::Data(_)) {
-                (checkpoint.dirty, checkpoint.begun, checkpoint.filling) = (false, now, filling);
-            }
-            checkpoint.step = next;
+            return None;
         }
+        let started = match next {
+            Step::Data(_) => {
+                (self.dirty, self.begun, self.filling) = (false, now, file.filling);
+                StartedSync::Other
+            }
+            Step::Index(_) => StartedSync::Index,
+            _ => StartedSync::Other,
+        };
+        self.step = next;
+        Some(started)
     }
 
-    /// Processes the completion of a checkpoint's sync; returns false if the token belongs to no checkpoint.
-    pub(super) fn checkpointed(&mut self, token: u64, result: &mut io::Result<usize>) -> bool {
-        let Some(file) = self.files.iter_mut().find(|f| f.checkpoint.token() == Some(token)) else { return false };
-        let checkpoint = &mut file.checkpoint;
-        let result = std::mem::replace(result, Ok(0));
-        if matches!((&checkpoint.step, &result), (Step::Index(_), Ok(_))) {
-            file.growing.sync_ends();
-        }
-        checkpoint.step = match (std::mem::take(&mut checkpoint.step), result) {
+    /// Processes the completion of the sync in progress. Returns true if the index was synced successfully.
+    pub fn complete<D: Device>(&mut self, device: &mut D, result: io::Result<usize>) -> bool {
+        let is_index_synced = matches!((&self.step, &result), (Step::Index(_), Ok(_)));
+        self.step = match (std::mem::take(&mut self.step), result) {
             (Step::Data(_), Ok(_)) => Step::IndexDue,
-            (Step::Index(_), Ok(_)) if !checkpoint.named => Step::DirectoryDue,
+            (Step::Index(_), Ok(_)) if !self.named => Step::DirectoryDue,
             // A failed sync of the directory is not an error here: the names are in the file system's journal, and
             // publication syncs the directory again.
             (Step::Directory(directory, _), _) => {
-                checkpoint.named = true;
-                self.device.close(directory);
+                self.named = true;
+                device.close(directory);
                 Step::Rest
             }
             (_, Ok(_)) => Step::Rest,
             (_, Err(error)) => {
-                checkpoint.failed = Some(error);
+                self.failed = Some(error);
                 Step::Rest
             }
         };
-        true
+        is_index_synced
     }
 }

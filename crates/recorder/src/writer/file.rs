@@ -5,72 +5,48 @@
 //! each), about 5 bytes for each second with packets. The ledger rows are the only memory that grows with the duration
 //! of a recording; each new file starts without ledger rows.
 
-use super::checkpoint::Checkpoint;
-use super::seal::Step;
+mod extent;
+mod growing_index;
+mod name;
+mod order;
+mod sealed_index;
+mod step;
+
+pub(super) use step::Step;
+
+use super::checkpoint::{Checkpoint, StartedSync, SyncedFile};
 use super::volume::VolumeFailure;
-use crate::cutter::{Cut, Part};
+use crate::cutter::Part;
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};
+use extent::Extent;
+use growing_index::{CutEnd, EmptyFile, GrowingIndex};
+use index::{self, Growing, Header, IndexWrite, Rows};
+use name::FileName;
+use order::TimeOrder;
+use sealed_index::SealedIndex;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use store::device::{Content, Device, FileId};
-use store::names;
-use store::out_of_order::{self, Span};
+use store::out_of_order;
 
 /// A packet file that is being written or published.
 pub(super) struct OpenFile {
     pub data: FileId,
-    pub index: FileId,
-    pub hidden_data: PathBuf,
-    /// Path of the growing index.
-    pub hidden_index: PathBuf,
-    /// The file of the sealed index; `None` until it is created. `sealed_path` is its path, a hidden name until
-    /// publication.
-    pub sealed: Option<FileId>,
-    pub sealed_path: PathBuf,
-    pub directory: PathBuf,
-    pub start: Timestamp,
-    pub queue: Option<u16>,
-    pub suffix: &'static str,
-    /// Copy number in the file name; more than 0 if other files of the queue have the same start time.
-    pub copy: u32,
-    /// The latest timestamp in the file, including the packets whose write is in progress; the start time of the file
-    /// while it has no packets.
-    pub latest: Timestamp,
-    /// True if an out-of-order packet was written to the file, or its write is in progress.
-    will_be_out_of_order: bool,
-    /// Earliest and latest timestamp of the written packets.
-    stamps: Option<(Timestamp, Timestamp)>,
-    /// The file name for which an out-of-order marker was written; `None` without a marker.
-    pub has_marker: Option<String>,
-    /// True if a packet is earlier than a preceding packet in the file, or than the start of the file.
-    pub is_out_of_order: bool,
-    /// Write position in the growing index.
-    pub growing: Growing,
-    /// End of the bytes written so far; the checksums of the growing index cover these bytes.
-    written: u64,
-    /// True if the file was truncated to its final length, which is in the sealed index, but not in the growing index.
-    pub is_shortened: bool,
-    /// Final length of the packet file. `len`, `end` and `ledger` are written into the summary of the sealed index.
-    pub len: u64,
-    pub end: Timestamp,
+    /// The path of the packet file; a hidden name until publication.
+    pub path: PathBuf,
+    pub name: FileName,
+    pub extent: Extent,
+    pub order: TimeOrder,
+    pub index: GrowingIndex,
+    pub sealed: SealedIndex,
+    /// The time at which the file ended. `end` and `ledger` are written into the summary of the sealed index.
+    end: Timestamp,
     pub ledger: Rows,
-    /// The builder of the sealed index, with all blocks except the last one; `None` after sealing has begun.
-    builder: Option<Builder>,
-    sealing: Option<IndexChunks>,
-    /// The last part of a block that the volume has written.
-    last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
     /// The failure of the current step of publication, which is retried.
     pub trouble: Option<VolumeFailure>,
-}
-
-struct Accepted {
-    entry: Entry,
-    /// True if this part of a block is the last part of the block.
-    last: bool,
-    cut: Cut,
 }
 
 impl OpenFile {
@@ -88,13 +64,12 @@ impl OpenFile {
     ) -> io::Result<Self> {
         device.create_directory(directory)?;
         for copy in 0.. {
-            let stem = names::stem(header.start, queue, copy);
-            let hidden_data = directory.join(names::hidden(&stem, suffix));
-            let hidden_index = directory.join(names::hidden(&stem, index::SUFFIX));
-            if device.exists(&hidden_data) || device.exists(&directory.join(format!("{stem}.{suffix}"))) {
+            let name = FileName { directory: directory.to_owned(), start: header.start, queue, suffix, copy };
+            let (path, index_path) = (name.hidden(suffix), name.hidden(index::SUFFIX));
+            if device.exists(&path) || device.exists(&name.published(suffix)) {
                 continue;
             }
-            let file = match device.create(&hidden_index, Content::Index) {
+            let file = match device.create(&index_path, Content::Index) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             };
@@ -103,12 +78,13 @@ impl OpenFile {
             // The zeros reserve space for the last index entry (`write_losses`), which must be writable on a full
             // volume.
             bytes.resize(growing.begins() as usize, 0);
+            let stem = name.stem();
             let noted = marker_root.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
-            let placed = placed.and_then(|()| device.rename(prepared, &hidden_data));
+            let placed = placed.and_then(|()| device.rename(prepared, &path));
             if let Err(error) = placed {
                 device.close(file);
-                let _ = device.remove(&hidden_index);
+                let _ = device.remove(&index_path);
                 if error.kind() == io::ErrorKind::AlreadyExists {
                     continue;
                 }
@@ -116,30 +92,14 @@ impl OpenFile {
             }
             return Ok(Self {
                 data,
-                index: file,
-                hidden_data,
-                hidden_index,
-                sealed: None,
-                sealed_path: directory.join(names::hidden(&stem, &format!("sealed.{}", index::SUFFIX))),
-                directory: directory.to_owned(),
-                start: header.start,
-                queue,
-                suffix,
-                copy,
-                latest: header.start,
-                will_be_out_of_order: false,
-                stamps: None,
-                has_marker: marker_root.is_some().then_some(stem),
-                is_out_of_order: false,
-                growing,
-                written: 0,
-                is_shortened: false,
-                len: 0,
+                path,
+                extent: Extent::EMPTY,
+                order: TimeOrder::new(header.start, marker_root.is_some().then_some(stem)),
+                index: GrowingIndex::new(file, index_path, growing),
+                sealed: SealedIndex::new(name.hidden(&format!("sealed.{}", index::SUFFIX)), header.clone()),
+                name,
                 end: header.start,
                 ledger: Rows::new(),
-                builder: Some(Builder::new(header.clone())),
-                sealing: None,
-                last: None,
                 step: Step::Open,
                 checkpoint: Checkpoint::default(),
                 trouble: None,
@@ -150,15 +110,7 @@ impl OpenFile {
 
     /// Registers a part of a block whose write has begun.
     pub fn expect(&mut self, part: &Part) {
-        self.will_be_out_of_order |= part.is_out_of_order(self.start);
-        if part.entry.first_record.is_some() {
-            self.latest = self.latest.max(part.entry.last);
-        }
-    }
-
-    /// True if the file has no out-of-order marker and needs none for the packets whose write has begun.
-    pub fn is_in_order(&self) -> bool {
-        self.has_marker.is_none() && !self.will_be_out_of_order
+        self.order.expect(part, self.name.start);
     }
 
     /// True if the packet file has its final name.
@@ -168,23 +120,13 @@ impl OpenFile {
 
     /// Writes an out-of-order marker for the growing file.
     pub fn write_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        if self.has_marker.is_none() {
-            let stem = names::stem(self.start, self.queue, self.copy);
-            out_of_order::write_marker(device, root, &stem, None)?;
-            self.has_marker = Some(stem);
-        }
-        Ok(())
+        self.order.write_marker(device, root, &self.name)
     }
 
     /// Writes an out-of-order marker, and registers that the packets of the file are not in order of time.
     pub fn mark_out_of_order<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        self.is_out_of_order = true;
+        self.order.set_out_of_order();
         self.write_marker(device, root)
-    }
-
-    /// The number of the block whose index entry is not final; `None` if all entries are final.
-    pub fn filling(&self) -> Option<u32> {
-        self.last.as_ref().filter(|a| !a.last).map(|a| a.entry.block)
     }
 
     /// True if further parts of blocks may be written to this file.
@@ -202,171 +144,74 @@ impl OpenFile {
         self.step.token()
     }
 
-    /// Registers that the bytes up to offset `end` are written; returns the number of bytes by which the file grew.
-    pub fn grow(&mut self, end: u64) -> u64 {
-        let more = end.saturating_sub(self.written);
-        self.written += more;
-        more
-    }
-
     /// Registers that a part of a block and the index entry of the block are written.
     pub fn accept(&mut self, part: Part, write: IndexWrite) {
-        self.growing.entry_written(write);
         self.ledger.merge(&part.new_rows);
-        let Entry { first, last, first_record, .. } = part.entry;
-        if first_record.is_some() {
-            self.stamps = Some(self.stamps.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+        self.order.accept(&part);
+        if let Some(complete) = self.index.accept(part, write) {
+            self.sealed.push(complete);
         }
-        if self.last.as_ref().is_some_and(|l| l.last) {
-            self.keep_last();
-        }
-        let mut rows = self.last.take().map(|before| before.entry.rows).unwrap_or_default();
-        rows.merge(&part.new_rows);
-        self.last = Some(Accepted { entry: Entry { rows, ..part.entry }, last: part.last, cut: part.cut });
-    }
-
-    fn keep_last(&mut self) {
-        if let (Some(builder), Some(last)) = (&mut self.builder, self.last.take()) {
-            builder.push(last.entry);
-        }
+        self.checkpoint.touch();
     }
 
     /// Begins the publication of the file, after the last part of its last block.
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
-        (self.len, self.end) = (len, end);
+        self.extent.set_len(len);
+        self.end = end;
         self.step = Step::Truncate;
-    }
-
-    /// Adds `lost`, the ledger rows of the packets that were lost after the last written part of a block, to the
-    /// growing index on the volume, so that the ledger counts these packets even if no sealed index can be written. The
-    /// index entry uses the space that was reserved when the growing index was created. If the volume refuses this
-    /// write too, there is no retry.
-    pub fn write_losses<D: Device>(&mut self, device: &mut D, lost: &Rows) {
-        let Some(Accepted { entry, last, .. }) = &self.last else { return };
-        let write = if *last {
-            let block = entry.block + 1;
-            let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
-            let (parts, rows, sets) = (SubBlocks::NONE, Rows::new(), Sets::NONE);
-            let next =
-                Entry { block, bytes: 0, first_record: None, crc: 0, sub_blocks: parts, first, last, rows, sets };
-            self.growing.write_entry(&next, lost, false)
-        } else {
-            self.growing.write_entry(entry, lost, false)
-        };
-        if device.put(self.index, write.at, &write.bytes).is_ok() {
-            self.growing.entry_written(write);
-        }
-    }
-
-    /// The length to which the file may be truncated before the sealed index is synced. The file must keep all bytes
-    /// that the growing index describes, because they are needed if no sealed index can be written.
-    pub fn indexed_len(&self) -> u64 {
-        self.len.max(self.written)
-    }
-
-    /// True if the file is longer than its length in the sealed index.
-    pub fn is_long(&self) -> bool {
-        self.len < self.written && !self.is_shortened
     }
 
     /// Ends the file after its last complete packet, because no more bytes can be written, and adds the losses to its
     /// last index entry. If an incomplete packet followed, returns the ledger row that counts this packet. Returns an
     /// error if nothing was written to the file.
     pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
-        let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(EmptyFile)?;
-        let straddler = cut.straddler;
-        let mut rows = lost.clone();
+        let CutEnd { len, last, straddler, rows } = self.index.cut(lost)?;
         if let Some(row) = straddler {
-            // The incomplete packet was counted as stored in the block in which it begins, but the truncation removes
-            // its bytes.
-            entry.rows.subtract(row.second, &row.tally);
             self.ledger.subtract(row.second, &row.tally);
-            rows.add(row.second, &as_lost(&row.tally));
         }
-        entry.rows.merge(&rows);
-        (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
-        entry.sub_blocks.cut(cut.bytes);
-        // Verification compares the timestamps in the index entry with the timestamps of the packets in the file, and
-        // queries use the index entry. So the index entry must not include the timestamp of the removed packet.
-        (entry.first, entry.last) = cut.stamps;
-        let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
-        let end = self.end.max(entry.last);
         self.ledger.merge(&rows);
-        self.begin_seal(len, end);
+        self.begin_seal(len, self.end.max(last));
         Ok(straddler)
     }
 
-    /// Writes a chunk of the sealed index under a hidden name; returns true after the last chunk. If the write of a
-    /// chunk fails, the next call repeats it.
+    /// Writes a chunk of the sealed index under a hidden name; returns true after the last chunk.
     pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<bool> {
-        self.keep_last();
-        if let Some(builder) = self.builder.take() {
-            self.sealing = Some(IndexChunks { rest: builder.seal(self.len, self.end, &[])?, piece: Vec::new(), at: 0 });
+        if let Some(last) = self.index.take_last() {
+            self.sealed.push(last);
         }
-        let file = match self.sealed {
-            Some(file) => file,
-            None => match device.create(&self.sealed_path, Content::Index) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    // This file was left by a recorder that was killed while it sealed a file of the same name.
-                    device.remove(&self.sealed_path)?;
-                    device.create(&self.sealed_path, Content::Index)?
-                }
-                other => other?,
-            },
-        };
-        self.sealed = Some(file);
-        let Some(pieces) = &mut self.sealing else { return Ok(true) };
-        device.put(file, pieces.at, &pieces.piece)?;
-        pieces.at += pieces.piece.len() as u64;
-        match pieces.rest.next() {
-            Some(piece) => pieces.piece = piece,
-            None => self.sealing = None,
+        self.sealed.write_chunk(device, self.extent.len(), self.end)
+    }
+
+    /// Starts the sync of a checkpoint that is due, with this token; returns true if a sync was started.
+    pub fn start_checkpoint<D: Device>(&mut self, device: &mut D, token: u64, now: Duration) -> bool {
+        if !self.is_open() {
+            return false;
         }
-        Ok(self.sealing.is_none())
+        let (directory, filling) = (&*self.name.directory, self.index.filling());
+        let file = SyncedFile { data: self.data, index: self.index.file, directory, filling };
+        let started = self.checkpoint.start(device, &file, token, now);
+        if matches!(started, Some(StartedSync::Index)) {
+            self.index.positions.sync_begins();
+        }
+        started.is_some()
+    }
+
+    /// Processes the completion of a checkpoint's sync.
+    pub fn complete_checkpoint<D: Device>(&mut self, device: &mut D, result: io::Result<usize>) {
+        if self.checkpoint.complete(device, result) {
+            self.index.positions.sync_ends();
+        }
     }
 
     /// Writes the marker with the time range of an out-of-order file, under the name to which the file is renamed next.
     pub fn write_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        let Some(before) = &self.has_marker else { return Ok(()) };
-        let stem = names::stem(self.start, self.queue, self.copy);
-        out_of_order::write_marker(device, root, &stem, self.span())?;
-        if *before != stem {
-            out_of_order::remove_marker(device, root, before, None)?;
-        }
-        self.has_marker = Some(stem);
-        Ok(())
+        self.order.write_final_marker(device, root, &self.name, self.end)
     }
 
     /// Undoes [`Self::write_final_marker`], because another file already has the name.
     pub fn remove_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
-        match &self.has_marker {
-            Some(stem) => out_of_order::remove_marker(device, root, stem, self.span()),
-            None => Ok(()),
-        }
+        self.order.remove_final_marker(device, root, &self.name, self.end)
     }
-
-    /// The time range of the file's packets and ledger rows.
-    fn span(&self) -> Option<Span> {
-        let (first, last) = self.stamps.unwrap_or((self.start, self.end));
-        Some(Span { first: first.min(self.start), last: last.max(self.end), is_out_of_order: self.is_out_of_order })
-    }
-
-    /// The path to which this file, or its index, is renamed at publication.
-    pub fn published(&self, ending: &str) -> PathBuf {
-        self.directory.join(format!("{}.{ending}", names::stem(self.start, self.queue, self.copy)))
-    }
-}
-
-/// The error of a file to which nothing was written, so that it cannot be published.
-#[derive(Debug)]
-pub(super) struct EmptyFile;
-
-/// A sealed index that is being written in chunks.
-struct IndexChunks {
-    rest: Sealing,
-    /// The next chunk to write; `at` is its offset in the index.
-    piece: Vec<u8>,
-    at: u64,
 }
 
 /// Converts counts of stored packets into counts of packets lost by the disk. Notes count only stored packets, so they

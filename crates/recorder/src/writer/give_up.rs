@@ -1,8 +1,7 @@
 //! Ends a recording whose volume still refuses writes when the grace period after the stop has passed.
 
-use super::file::as_lost;
+use super::file::{Step, as_lost};
 use super::run_state::Losses;
-use super::seal::Step;
 use super::{Event, Writer};
 use crate::cutter::{Job, Part};
 use crate::writer::flight::Flight;
@@ -33,12 +32,15 @@ impl<D: Device> Writer<D> {
             self.volume.troubled_since = None;
         }
         self.drop_next();
+        let mut has_lost_part = false;
         for flight in std::mem::take(&mut self.flights) {
             if let Some(part) = &flight.part {
                 self.lose(part);
+                has_lost_part = true;
             }
-            // A file that ends before the first lost packet is complete, so it is published as usual.
-            let is_complete = self.run.losses().is_some_and(|losses| losses.rows.is_empty());
+            // A file that ends before the first lost part is complete, so it is published as usual. A part without
+            // ledger rows counts too: it can contain the file header.
+            let is_complete = !has_lost_part && self.run.losses().is_some_and(|losses| losses.rows.is_empty());
             match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
                 (Some((len, end)), Some(file)) if is_complete && file.is_open() => file.begin_seal(len, end),
                 _ => {}
@@ -93,7 +95,7 @@ impl<D: Device> Writer<D> {
                 continue;
             }
             if !lost.is_empty() {
-                self.files[i].write_losses(&mut self.device, &lost);
+                self.files[i].index.write_losses(&mut self.device, &lost);
             }
             let Ok(straddler) = self.files[i].cut_short(&lost) else {
                 self.remove_empty(i);
@@ -116,9 +118,9 @@ impl<D: Device> Writer<D> {
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);
-        let _ = self.device.remove(&file.hidden_data);
-        let _ = self.device.remove(&file.hidden_index);
-        if let Some(stem) = &file.has_marker {
+        let _ = self.device.remove(&file.path);
+        let _ = self.device.remove(&file.index.path);
+        if let Some(stem) = &file.order.marker {
             let root = self.config.directory();
             let _ = out_of_order::remove_marker(&mut self.device, &root, stem, None);
         }

@@ -147,8 +147,9 @@ impl<D: Device> Writer<D> {
         if self.begun.latest <= wall.latest_plausible() || !future_files::is_right(&root, &wall) {
             return;
         }
-        let is_ahead =
-            |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.latest_plausible() && !file.is_named();
+        let is_ahead = |file: &&mut OpenFile| {
+            file.order.is_in_order() && file.order.latest > wall.latest_plausible() && !file.is_named()
+        };
         let mut unnamed = self.files.iter_mut().filter(is_ahead);
         let (device, config) = (&mut self.device, &self.config);
         let noted = unnamed
@@ -157,7 +158,8 @@ impl<D: Device> Writer<D> {
         let Ok(found) = noted else { return };
         // The latest timestamps of published files were read from the store. The latest timestamps of unpublished files
         // of this run are taken from memory, because packets whose writes are in progress may be missing in the store.
-        let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
+        let ours =
+            self.files.iter().filter(|file| file.order.is_in_order() && !file.is_named()).map(|file| file.order.latest);
         self.begun.latest = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));
     }

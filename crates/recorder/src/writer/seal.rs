@@ -6,55 +6,13 @@
 //! is removed only after the packet file was renamed, so that recovery can complete an interrupted publication with the
 //! growing index.
 
-use super::file::OpenFile;
+use super::file::{OpenFile, Step};
 use super::volume::VolumeFailure;
 use super::{Event, Writer};
 use index;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
-use store::device::{Device, FileId, Op, is_full};
-
-/// The current step of a file from the first packet to publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Takes packets.
-    Open,
-    /// The recording was given up before the file was complete. The file is ended after the end of the stream, because
-    /// all losses are known only then.
-    Cut,
-    /// Truncation to its length.
-    Truncate,
-    /// Writing of the sealed index.
-    Seal,
-    /// Sync of packets and index; the token is present while the sync is in progress.
-    SyncData(Option<u64>),
-    SyncIndex(Option<u64>),
-    /// Truncation to the final length, if the growing index describes more bytes.
-    Shorten,
-    /// In this step, the index is renamed; in the next step, the packet file is renamed.
-    PublishIndex,
-    PublishData,
-    /// Sync of the directory.
-    SyncDirectory(Option<(FileId, u64)>),
-    /// Published.
-    Done,
-}
-
-impl Step {
-    pub fn token(self) -> Option<u64> {
-        match self {
-            Self::SyncData(token) | Self::SyncIndex(token) => token,
-            Self::SyncDirectory(under_way) => under_way.map(|(_, token)| token),
-            _ => None,
-        }
-    }
-
-    /// True if the sealed index does not exist or still has its hidden name.
-    fn is_before_publication(self) -> bool {
-        !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncDirectory(_) | Self::Done)
-    }
-}
+use store::device::{Device, Op, is_full};
 
 impl<D: Device> Writer<D> {
     /// For each file, executes the publication steps that are possible at this time.
@@ -114,7 +72,7 @@ impl<D: Device> Writer<D> {
                 if is_full(&error) {
                     self.drop_next();
                 }
-                let (kind, path) = (error.kind(), self.files[i].hidden_data.clone());
+                let (kind, path) = (error.kind(), self.files[i].path.clone());
                 if self.files[i].trouble.is_none() {
                     self.report_failure(what, path, error, now);
                 }
@@ -130,7 +88,7 @@ impl<D: Device> Writer<D> {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
         if !std::mem::replace(&mut self.volume.is_unsynced_reported, true) {
-            let directory = self.files[i].directory.display();
+            let directory = self.files[i].name.directory.display();
             let warning = format!(
                 "{directory}: cannot sync this directory: {error}; its files are published, but a power failure \
                  shortly afterwards may undo the renaming of a file; {}",
@@ -147,12 +105,12 @@ impl<D: Device> Writer<D> {
         file.step = match file.step {
             // Truncation is the first step, because it frees preallocated space that the sealed index may need.
             Step::Truncate => {
-                device.truncate(file.data, file.indexed_len())?;
+                device.truncate(file.data, file.extent.indexed_len())?;
                 Step::Seal
             }
             Step::Shorten => {
-                device.truncate(file.data, file.len)?;
-                file.is_shortened = true;
+                device.truncate(file.data, file.extent.len())?;
+                file.extent.shortened();
                 Step::SyncData(None)
             }
             // Each step of the writer writes one chunk of the index, so that blocks of the next file do not wait for a
@@ -169,31 +127,31 @@ impl<D: Device> Writer<D> {
                 Step::SyncData(Some(token))
             }
             Step::SyncIndex(None) => {
-                let Some(sealed) = file.sealed else { return Ok(false) };
+                let Some(sealed) = file.sealed.file else { return Ok(false) };
                 device.start(sealed, Op::Sync, token)?;
                 Step::SyncIndex(Some(token))
             }
             Step::PublishIndex => publish_index(file, device)?,
             Step::PublishData => {
-                let name = file.published(file.suffix);
+                let name = file.name.published(file.name.suffix);
                 file.write_final_marker(device, &root)?;
-                match device.rename(&file.hidden_data, &name) {
+                match device.rename(&file.path, &name) {
                     Ok(()) => {
-                        file.hidden_data = name;
+                        file.path = name;
                         // If the removal of the growing index fails, recovery removes it later.
-                        let _ = device.remove(&file.hidden_index);
+                        let _ = device.remove(&file.index.path);
                         Step::SyncDirectory(None)
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                         file.remove_final_marker(device, &root)?;
-                        file.copy += 1;
+                        file.name.copy += 1;
                         Step::PublishIndex
                     }
                     Err(e) => return Err(e),
                 }
             }
             Step::SyncDirectory(None) => {
-                let directory = device.open_directory(&file.directory)?;
+                let directory = device.open_directory(&file.name.directory)?;
                 if let Err(e) = device.start(directory, Op::Sync, token) {
                     device.close(directory);
                     return Err(e);
@@ -214,7 +172,7 @@ impl<D: Device> Writer<D> {
         let file = &mut self.files[i];
         match (file.step, result) {
             (Step::SyncData(_), Ok(())) => file.step = Step::SyncIndex(None),
-            (Step::SyncIndex(_), Ok(())) if file.is_long() => file.step = Step::Shorten,
+            (Step::SyncIndex(_), Ok(())) if file.extent.is_long() => file.step = Step::Shorten,
             (Step::SyncIndex(_), Ok(())) => file.step = Step::PublishIndex,
             (Step::SyncDirectory(under_way), result) => {
                 if let Some((directory, _)) = under_way {
@@ -247,17 +205,18 @@ impl<D: Device> Writer<D> {
     pub(super) fn leave_hidden(&mut self, i: usize, what: &'static str, error: io::Error) {
         let file = self.files.remove(i);
         self.close_files(&file);
-        if file.sealed.is_some() && file.step.is_before_publication() && !file.is_shortened {
-            let _ = self.device.remove(&file.sealed_path);
+        let has_hidden_index = file.sealed.file.is_some() && file.step.is_before_publication();
+        if has_hidden_index && file.extent.agrees_with_growing_index() {
+            let _ = self.device.remove(&file.sealed.path);
         }
         self.totals.hidden += 1;
         // Unless the error is `NotFound`, the file is assumed to exist, because on a failing volume the existence check
         // may fail too.
-        let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.hidden_data);
+        let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.path);
         self.events.push(if is_there {
-            Event::LeftHidden { path: file.hidden_data, what, error }
+            Event::LeftHidden { path: file.path, what, error }
         } else {
-            let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);
+            let (path, packets) = (file.path.display(), file.ledger.total().stored);
             Event::Warning(format!(
                 "{path}: cannot {what} this file: {error}; another process removed it while it was being written, with \
                  {packets} packets that are counted as stored; do not remove or rename the hidden files of a recorder"
@@ -266,7 +225,10 @@ impl<D: Device> Writer<D> {
     }
 
     pub(super) fn close_files(&mut self, file: &OpenFile) {
-        [Some(file.data), Some(file.index), file.sealed].into_iter().flatten().for_each(|f| self.device.close(f));
+        [Some(file.data), Some(file.index.file), file.sealed.file]
+            .into_iter()
+            .flatten()
+            .for_each(|f| self.device.close(f));
     }
 
     fn published(&mut self, i: usize) {
@@ -274,7 +236,7 @@ impl<D: Device> Writer<D> {
         self.close_files(&file);
         self.totals.published += 1;
         let packets = file.ledger.total().stored;
-        self.events.push(Event::Published { path: file.hidden_data, packets, bytes: file.len });
+        self.events.push(Event::Published { path: file.path, packets, bytes: file.extent.len() });
     }
 }
 
@@ -282,17 +244,17 @@ impl<D: Device> Writer<D> {
 /// file has the name.
 fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<Step> {
     loop {
-        let name: PathBuf = file.published(index::SUFFIX);
-        if !device.exists(&file.published(file.suffix)) {
-            match device.rename(&file.sealed_path, &name) {
+        let name = file.name.published(index::SUFFIX);
+        if !device.exists(&file.name.published(file.name.suffix)) {
+            match device.rename(&file.sealed.path, &name) {
                 Ok(()) => {
-                    file.sealed_path = name;
+                    file.sealed.path = name;
                     return Ok(Step::PublishData);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
         }
-        file.copy += 1;
+        file.name.copy += 1;
     }
 }

@@ -5,4 +5,5 @@ mod common;
 mod disk;
 mod raw;
 mod recorder;
+mod timestamps;
 mod trouble;

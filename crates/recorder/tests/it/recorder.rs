@@ -279,8 +279,8 @@ fn an_idle_week_takes_few_bytes_and_gaps_are_not_silence() {
     let outcome = run_to_end(&stream, &device, &mut prng);
     let files = device.files();
     let bytes = files.iter().find(|(p, _)| p.extension().is_some_and(|e| e == "ngi")).expect("an index").1;
-    // 800 bytes are enough for header, summary, ledger rows, and the sub-blocks of one block.
-    assert!(bytes.len() < 800, "{} bytes of index for two packets", bytes.len());
+    // 900 bytes are enough for header, summary, ledger rows, and the sub-blocks and timestamps of one block.
+    assert!(bytes.len() < 900, "{} bytes of index for two packets", bytes.len());
     let index = Index::parse(bytes).expect("a valid index");
     let Tail::Complete(footer) = index.tail else { panic!("no footer") };
     for rows in [&footer.rows, &index.entries[0].rows, &outcome.totals.ledger] {
@@ -410,4 +410,30 @@ fn verified_bytes(files: &Surviving) -> u64 {
         return earlier.map(|e| at + u64::from(e.bytes)).max().unwrap_or(end);
     }
     end
+}
+
+/// A segment without packets and ledger rows consists of its file header. If the header cannot be written before the
+/// recorder gives up, no such file is published.
+#[test]
+fn a_segment_whose_header_cannot_be_written_is_not_published() {
+    for fails_from in 0..30 {
+        let mut prng = Prng::new(fails_from);
+        let mut stream = Stream::new(0);
+        stream.packet(&mut prng, 60, 0);
+        (0..4).for_each(|_| stream.segment());
+        stream.end();
+        let device = MemoryDevice::new(fails_from);
+        let outcome = run(&stream, device.clone(), config(), &mut prng, |step, writer, now| {
+            if step == fails_from {
+                let used = device.files().values().map(Vec::len).sum::<usize>() as u64;
+                device.set_fault(Fault { capacity: Some(used), slow: true, ..Fault::default() });
+            }
+            if step == 500 {
+                writer.stop(now);
+            }
+            true
+        });
+        assert!(outcome.done, "from step {fails_from}");
+        check_published(&stream, &device.files(), &format!("from step {fails_from}"));
+    }
 }

@@ -5,10 +5,10 @@
 //! exception.
 //!
 //! The masks of flows are those of the option `--rand-flow` of pfq-gen: both addresses are combined by exclusive or
-//! with a mask that depends on the pair of addresses. The masks of copies are the number of the copy in reverse order
-//! of its bits. Copies therefore differ in the high bits of a field of 24 bits, in which the addresses of one capture
-//! are mostly equal, and no two copies have the same mask. Multicast and broadcast addresses, and the address that is
-//! all zeros, have a meaning of their own; masks do not change them.
+//! with a mask that depends on the pair of addresses. The mask of a copy is the number of the copy, as a number of 24
+//! bits in reverse order. So the first copies differ in the highest of the 24 bits, which are mostly equal in the
+//! addresses of a capture, and no two copies have the same mask. Masks do not change multicast addresses, broadcast
+//! addresses and the address that is all zeros, because these addresses have special meanings.
 
 use super::random::{RandomAddress, low_bits};
 use super::{Position, Rewrite};
@@ -32,16 +32,31 @@ pub struct PrefixMap {
 
 /// The error for a text that is no pair of prefixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParsePrefixMapError(String);
+pub enum ParsePrefixMapError {
+    /// The text is no pair of prefixes of one length.
+    Pair(String),
+    /// An address has bits after the prefix. They would have no effect.
+    HostBits {
+        /// The address and the length as written.
+        prefix: String,
+        /// The address without the bits after the prefix.
+        network: IpAddr,
+    },
+}
 
 impl fmt::Display for ParsePrefixMapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no pair of prefixes of one length: write 10.1.0.0/16=192.168.0.0/16, 10.1.2.3=10.9.9.9 or \
-             2001:db8::/32=fd00::/32",
-            self.0
-        )
+        match self {
+            Self::Pair(text) => write!(
+                f,
+                "{text:?} is no pair of prefixes of one length: write 10.1.0.0/16=192.168.0.0/16, 10.1.2.3=10.9.9.9 \
+                 or 2001:db8::/32=fd00::/32"
+            ),
+            Self::HostBits { prefix, network } => {
+                let length = prefix.rsplit('/').next().unwrap_or_default();
+                write!(f, "{prefix} has address bits after its prefix: write {network}/{length}, or a longer prefix")
+            }
+        }
     }
 }
 
@@ -62,14 +77,30 @@ impl FromStr for PrefixMap {
         let pair = text.split_once('=').and_then(|(old, new)| Some((prefix(old)?, prefix(new)?)));
         match pair {
             Some(((old, length), (new, other))) if length == other && old.is_ipv4() == new.is_ipv4() => {
+                for address in [old, new] {
+                    let network = network(address, length);
+                    if network != address {
+                        let prefix = format!("{address}/{length}");
+                        return Err(ParsePrefixMapError::HostBits { prefix, network });
+                    }
+                }
                 Ok(Self { old, new, length })
             }
-            _ => Err(ParsePrefixMapError(text.to_owned())),
+            _ => Err(ParsePrefixMapError::Pair(text.to_owned())),
         }
     }
 }
 
-/// A prefix map as numbers of the width of the address family.
+/// The address with zeros after the first `length` bits.
+fn network(address: IpAddr, length: u8) -> IpAddr {
+    let length = u32::from(length);
+    match address {
+        IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & !u32::MAX.checked_shr(length).unwrap_or(0)).into()),
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::MAX.checked_shr(length).unwrap_or(0)).into()),
+    }
+}
+
+/// A prefix map with addresses as numbers. IPv4 addresses are the low 32 bits.
 #[derive(Clone, Copy, Debug)]
 struct NumericMap {
     old: u128,
@@ -100,7 +131,7 @@ pub(super) enum Width {
     V6,
 }
 
-/// Maps the pairs of addresses of packets.
+/// Maps the source and destination address of each packet to new addresses.
 #[derive(Clone, Debug)]
 pub(super) struct AddressMapper {
     v4: Vec<NumericMap>,
@@ -125,9 +156,11 @@ impl AddressMapper {
         }
     }
 
-    /// The new source and destination address of a packet.
-    pub fn packet(&self, width: Width, pair: [u128; 2], position: Position) -> [u128; 2] {
-        let [source, destination] = self.coherent(width, pair, position);
+    /// The new source and destination address of a packet. `flow` is the pair of addresses of the flow that the packet
+    /// is about: the addresses of the packet, or for an ICMP error the addresses of the packet that the error quotes, so
+    /// that the error is about the same flow after the change.
+    pub fn packet(&self, width: Width, pair: [u128; 2], flow: [u128; 2], position: Position) -> [u128; 2] {
+        let [source, destination] = self.masked(width, pair, flow, position);
         let random = |end: usize, address: u128| match self.random[end] {
             Some(rule) => {
                 let bits = rule.bits(self.seed.wrapping_add(end as u64), position.number);
@@ -138,15 +171,20 @@ impl AddressMapper {
         [random(0, source), random(1, destination)]
     }
 
-    /// The new addresses without the random part, for packets that other packets quote and for ARP.
+    /// The new addresses of a pair, without random addresses. This mapping applies to ARP messages and to packets that
+    /// ICMP errors quote.
     pub fn coherent(&self, width: Width, pair: [u128; 2], position: Position) -> [u128; 2] {
-        let maps = if width == Width::V4 { &self.v4 } else { &self.v6 };
-        let pair = pair.map(|address| maps.iter().find_map(|map| map.apply(address)).unwrap_or(address));
-        let mask = self.flow_mask(pair, position.pass) ^ copy_mask(position.copy);
-        pair.map(|address| if is_special(width, address) { address } else { address ^ u128::from(mask) })
+        self.masked(width, pair, pair, position)
     }
 
-    /// The mask of the flows between two addresses in this pass.
+    fn masked(&self, width: Width, pair: [u128; 2], flow: [u128; 2], position: Position) -> [u128; 2] {
+        let maps = if width == Width::V4 { &self.v4 } else { &self.v6 };
+        let mapped = |address| maps.iter().find_map(|map| map.apply(address)).unwrap_or(address);
+        let mask = self.flow_mask(flow.map(mapped), position.pass) ^ copy_mask(position.copy);
+        pair.map(mapped).map(|address| if is_special(width, address) { address } else { address ^ u128::from(mask) })
+    }
+
+    /// The mask for all flows between two addresses in this pass over the capture.
     fn flow_mask(&self, [a, b]: [u128; 2], pass: u64) -> u32 {
         let Some(depth) = self.flow_depth else { return 0 };
         let half = |address: u128| mix64(address as u64 ^ mix64((address >> 64) as u64 ^ self.seed));
@@ -181,8 +219,21 @@ mod tests {
         text.parse::<std::net::Ipv6Addr>().unwrap().to_bits()
     }
 
+    /// The new addresses of a packet that is about the flow of its own addresses.
+    fn mapped(mapper: &AddressMapper, width: Width, pair: [u128; 2], position: Position) -> [u128; 2] {
+        mapper.packet(width, pair, pair, position)
+    }
+
     #[test]
     fn texts_that_are_no_pair_of_prefixes_are_refused() {
+        for (bad, advice) in [
+            ("10.0.0.0/8=11.22.0.0/8", "11.22.0.0/8 has address bits after its prefix: write 11.0.0.0/8"),
+            ("10.9.0.0/8=11.0.0.0/8", "write 10.0.0.0/8"),
+            ("2001:db8::1/32=fd00::/32", "write 2001:db8::/32"),
+            ("::1/0=::/0", "write ::/0"),
+        ] {
+            assert!(bad.parse::<PrefixMap>().expect_err(bad).to_string().contains(advice), "{bad}");
+        }
         for bad in ["", "10.0.0.0/8", "10.0.0.0/8=10.0.0.0/9", "10.0.0.0/33=10.0.0.0/33", "10.0.0.1=fd00::1", "a=b"] {
             assert!(bad.parse::<PrefixMap>().expect_err(bad).to_string().contains("pair of prefixes"), "{bad}");
         }
@@ -193,12 +244,12 @@ mod tests {
         let texts = ["10.1.2.3=192.0.2.1", "10.1.0.0/16=172.20.0.0/16", "2001:db8::/32=fd00:1::/32", "::/0=::/0"];
         let prefixes = texts.map(|text| text.parse().unwrap()).to_vec();
         let mapper = AddressMapper::new(&Rewrite { prefixes, ..Rewrite::default() });
-        let map = |a, b| mapper.packet(Width::V4, [v4(a), v4(b)], Position::default());
+        let map = |a, b| mapped(&mapper, Width::V4, [v4(a), v4(b)], Position::default());
         assert_eq!(map("10.1.2.3", "10.1.2.4"), [v4("192.0.2.1"), v4("172.20.2.4")]);
         assert_eq!(map("10.2.2.3", "10.1.255.255"), [v4("10.2.2.3"), v4("172.20.255.255")]);
         let pair = [v6("2001:db8:5::7"), v6("2001:db9::7")];
         let expected = [v6("fd00:1:5::7"), v6("2001:db9::7")];
-        assert_eq!(mapper.packet(Width::V6, pair, Position::default()), expected);
+        assert_eq!(mapped(&mapper, Width::V6, pair, Position::default()), expected);
     }
 
     #[test]
@@ -215,16 +266,19 @@ mod tests {
             };
             let [a, b] = [random(&mut prng), random(&mut prng)];
             let position = Position { pass: prng.below(5), copy: prng.below(9) as u32, ..Position::default() };
-            let [a2, b2] = mapper.packet(width, [a, b], position);
-            assert_eq!(mapper.packet(width, [b, a], position), [b2, a2], "seed {seed}, round {round}");
+            let [a2, b2] = mapped(&mapper, width, [a, b], position);
+            assert_eq!(mapped(&mapper, width, [b, a], position), [b2, a2], "seed {seed}, round {round}");
             assert_eq!((a ^ a2) >> COPY_BITS, 0, "seed {seed}, round {round}: high bits changed");
             if !is_special(width, a) && !is_special(width, b) {
                 assert_eq!(a ^ a2, b ^ b2, "seed {seed}, round {round}: both ends have the same mask");
             }
         }
         let pair = [v4("10.0.0.1"), v4("10.0.0.2")];
-        let at = |pass| mapper.packet(Width::V4, pair, Position { pass, ..Position::default() });
-        assert!((1..50).filter(|pass| at(*pass) == at(0)).count() <= 1, "passes have other masks, seed {seed}");
+        let at = |pass| mapped(&mapper, Width::V4, pair, Position { pass, ..Position::default() });
+        assert!(
+            (1..50).filter(|pass| at(*pass) == at(0)).count() <= 1,
+            "several passes have the mask of pass 0, seed {seed}"
+        );
     }
 
     #[test]
@@ -235,22 +289,22 @@ mod tests {
             let pair = [v4("10.20.30.0") + host, v4("10.20.31.7")];
             for copy in 0..200 {
                 let position = Position { copy, ..Position::default() };
-                assert!(flows.insert(mapper.packet(Width::V4, pair, position)), "host {host}, copy {copy}");
+                assert!(flows.insert(mapped(&mapper, Width::V4, pair, position)), "host {host}, copy {copy}");
             }
             assert!(flows.contains(&pair), "copy 0 is the packet of the capture");
         }
     }
 
     #[test]
-    fn addresses_with_a_meaning_of_their_own_are_kept() {
+    fn multicast_broadcast_and_zero_addresses_are_kept() {
         let mapper = AddressMapper::new(&Rewrite { flow_depth: Some(32), copies: 2, ..Rewrite::default() });
         let position = Position { pass: 3, copy: 1, ..Position::default() };
         for kept in ["0.0.0.0", "224.0.0.251", "239.255.255.250", "255.255.255.255"] {
-            let [source, destination] = mapper.packet(Width::V4, [v4("10.0.0.1"), v4(kept)], position);
+            let [source, destination] = mapped(&mapper, Width::V4, [v4("10.0.0.1"), v4(kept)], position);
             assert!(destination == v4(kept) && source != v4("10.0.0.1"), "{kept}");
         }
         for kept in ["::", "ff02::1"] {
-            assert_eq!(mapper.packet(Width::V6, [v6("fd00::1"), v6(kept)], position)[1], v6(kept));
+            assert_eq!(mapped(&mapper, Width::V6, [v6("fd00::1"), v6(kept)], position)[1], v6(kept));
         }
     }
 
@@ -259,7 +313,7 @@ mod tests {
         let rewrite = Rewrite { random_source: Some("8,16".parse().unwrap()), ..Rewrite::default() };
         let mapper = AddressMapper::new(&rewrite);
         let pair = [v4("10.0.0.1"), v4("10.0.0.2")];
-        let at = |number| mapper.packet(Width::V4, pair, Position { number, ..Position::default() });
+        let at = |number| mapped(&mapper, Width::V4, pair, Position { number, ..Position::default() });
         let all: Vec<[u128; 2]> = (0..32).map(at).collect();
         assert_eq!(all[..16], all[16..]);
         assert!(all.iter().all(|[source, destination]| source >> 8 == pair[0] >> 8 && *destination == pair[1]));

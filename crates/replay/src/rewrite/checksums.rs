@@ -1,12 +1,12 @@
-//! Computes the checksums of IPv4, TCP, UDP and ICMP anew. Captures on the sending host contain packets whose checksums
-//! the NIC would have computed (checksum offload).
+//! Computes the checksums of IPv4, TCP, UDP and ICMP anew. A capture on the sending host contains packets before the
+//! NIC computes their checksums (checksum offload), so these checksums are wrong.
 
 use super::packet::{checksum_offset, has_segments_left, v4, v6};
 use wire::{Checksum, Family, Fragment, Headers, IpProtocol, Ipv6};
 
 /// Computes all checksums of the outermost IP packet. Returns false if the packet has a transport checksum that cannot
-/// be computed, because the packet is a fragment, was not captured whole, or is source-routed. Frames without IP have
-/// no checksums.
+/// be computed, because the packet is a fragment, was not captured completely, or is source-routed. Frames without IP
+/// have no checksums.
 pub(super) fn fix(frame: &mut [u8], headers: &Headers) -> bool {
     let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
     let (header_len, addresses) = match headers.family() {
@@ -23,7 +23,8 @@ pub(super) fn fix(frame: &mut [u8], headers: &Headers) -> bool {
     let protocol = headers.protocol().unwrap_or_default();
     let is_icmp = headers.family() == Family::V4 && protocol == IpProtocol::ICMP;
     let offset = if is_icmp { Some(2) } else { checksum_offset(headers.family(), protocol) };
-    // The checksum of UDP-Lite covers a part of the packet, and that of DCCP may; both are kept.
+    // The checksum of UDP-Lite covers only a part of the packet, and that of DCCP may do so too. These checksums are
+    // left unchanged.
     let computed = [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::ICMP, IpProtocol::ICMPV6];
     let Some(at) = offset.filter(|_| computed.contains(&protocol)) else { return true };
     let packet_len = match headers.family() {
@@ -37,7 +38,7 @@ pub(super) fn fix(frame: &mut [u8], headers: &Headers) -> bool {
     if headers.family() == Family::V6 && has_segments_left(&frame[l3..l4]) {
         return false;
     }
-    // A UDP packet over IPv4 without a checksum stays without (RFC 768).
+    // A UDP packet over IPv4 may have no checksum (RFC 768). Such a packet gets none.
     if protocol == IpProtocol::UDP && headers.family() == Family::V4 && be16(frame, l4 + at) == 0 {
         return true;
     }

@@ -15,7 +15,7 @@ mod at {
     pub const TAG: Range<usize> = 12..16;
 }
 
-/// The bits of the tag control information that are the VLAN id.
+/// Mask of the VLAN id within the tag control information.
 const ID: u16 = 0x0fff;
 
 /// New MAC addresses; `None` keeps the address of the capture.
@@ -93,7 +93,7 @@ impl VlanEdit {
     }
 }
 
-/// True if a whole VLAN tag, followed by an ethertype, is behind the MAC addresses.
+/// True if the MAC addresses are followed by a complete VLAN tag and an ethertype.
 fn is_tagged(frame: &[u8]) -> bool {
     let is_vlan = |bytes: &[u8]| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])).is_vlan();
     frame.len() >= Ethernet::LEN + at::TAG.len() && is_vlan(&frame[at::ETHERTYPE..])

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a change of addresses is a function of the two addresses of the packet, of the pass over the capture and
 //! of the number of the copy, and is the same for both directions. So the packets of a flow remain a flow, and replies
-//! go to the address that the request came from. Only random addresses, which the user asks for, have another rule:
-//! they depend on the number of the frame. The order of the changes is: prefixes, masks of flows, masks of copies,
-//! random addresses.
+//! go to the address that the request came from. Random addresses, which are made only if the user requests them, are
+//! the exception: they depend on the number of the frame. Addresses are changed in this order: prefixes, masks of
+//! flows, masks of copies, random addresses.
 
 mod addresses;
 mod checksums;
@@ -32,27 +32,27 @@ pub const MAX_PREFIXES: usize = 64;
 /// The changes to make; the default makes none.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// New MAC addresses of the frames of each interface.
+    /// For each interface, the new MAC addresses of its frames.
     pub macs: [MacRewrite; 2],
     /// The change of VLAN tags.
     pub vlan: Option<VlanEdit>,
-    /// Prefixes of IP addresses that are replaced, at most [`MAX_PREFIXES`]. The first that contains an address
+    /// Prefixes of IP addresses that are replaced, at most [`MAX_PREFIXES`]. The first prefix that contains an address
     /// applies.
     pub prefixes: Vec<PrefixMap>,
-    /// Number of low address bits (1 to 32) in which both addresses of each flow are changed by a mask, which is
-    /// another one in each pass over the capture.
+    /// Number of low address bits (1 to 32) in which both addresses of each flow are changed by a mask. Each pass over
+    /// the capture has a different mask for the flow.
     pub flow_depth: Option<u8>,
-    /// Number of copies of each packet, 1 to [`MAX_COPIES`]; 0 counts as 1. The addresses of each copy are changed by
-    /// another mask.
+    /// Number of copies of each packet, 1 to [`MAX_COPIES`]; 0 counts as 1. The addresses of each copy except the first
+    /// are changed by a mask; no two copies have the same mask.
     pub copies: u32,
     /// Random source addresses.
     pub random_source: Option<RandomAddress>,
     /// Random destination addresses.
     pub random_destination: Option<RandomAddress>,
-    /// Chooses masks and random addresses.
+    /// Seed of the masks of flows and of the random addresses.
     pub seed: u64,
-    /// True to compute the checksums of IPv4, TCP, UDP and ICMP anew in packets that were captured whole and are not
-    /// fragmented.
+    /// If true, the checksums of IPv4, TCP, UDP and ICMP are computed anew. Transport checksums of fragments and of
+    /// truncated packets cannot be computed.
     pub fix_checksums: bool,
 }
 
@@ -94,15 +94,16 @@ pub struct Position {
     pub number: u64,
 }
 
-/// Counters of rewritten frames; all copies are counted.
+/// Counters of frames in which a change could not be made. Each copy of a packet counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RewriteCounts {
     /// Frames whose addresses should change, but which have no address: they contain neither IP nor ARP for IPv4, or
-    /// their IP header was not captured whole.
+    /// their IP header was not captured completely.
     pub without_addresses: u64,
     /// Frames whose VLAN tag should be changed or removed, but which have no VLAN tag.
     pub without_tag: u64,
-    /// Frames whose checksums should be computed, but cannot: fragments and truncated packets.
+    /// Frames whose transport checksum should be computed but cannot be computed: fragments, truncated packets and
+    /// source-routed IPv6 packets.
     pub without_checksum: u64,
 }
 

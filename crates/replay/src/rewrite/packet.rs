@@ -61,10 +61,11 @@ pub(super) fn arp(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, p
     true
 }
 
-/// Maps the addresses of an IP packet; false if the frame has no whole IP header.
+/// Maps the addresses of an IP packet; false if the frame has no complete IP header.
 pub(super) fn ip(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, position: Position) -> bool {
     let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
-    let map = |width, pair| mapper.packet(width, pair, position);
+    let quoted_pair = quoted_pair(frame, headers);
+    let map = |width, pair| mapper.packet(width, pair, quoted_pair.unwrap_or(pair), position);
     let Some(change) = Change::make(&mut frame[l3..], headers.family(), map) else { return false };
     if l4 == 0 {
         return true;
@@ -72,7 +73,7 @@ pub(super) fn ip(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, po
     let protocol = headers.protocol().unwrap_or_default();
     let is_source_routed = headers.family() == Family::V6 && has_segments_left(&frame[l3..l4]);
     change.update_transport(&mut frame[l4..], protocol, is_source_routed);
-    if is_icmp_error(headers.family(), protocol, frame[l4]) && headers.fragment() != Fragment::Later {
+    if is_icmp_error(frame, headers) {
         let map = |width, pair| mapper.coherent(width, pair, position);
         quoted(&mut frame[l4..], headers.family(), map);
     }
@@ -80,18 +81,35 @@ pub(super) fn ip(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, po
 }
 
 /// True for ICMP messages that quote the packet that caused them (RFC 792, RFC 4443).
-fn is_icmp_error(family: Family, protocol: IpProtocol, kind: u8) -> bool {
-    match (family, protocol) {
-        (Family::V4, IpProtocol::ICMP) => matches!(kind, 3 | 4 | 5 | 11 | 12),
-        (Family::V6, IpProtocol::ICMPV6) => matches!(kind, 1..=4),
+fn is_icmp_error(frame: &[u8], headers: &Headers) -> bool {
+    let l4 = usize::from(headers.l4());
+    let Some(kind) = frame.get(l4).filter(|_| l4 > 0 && headers.fragment() != Fragment::Later) else { return false };
+    match (headers.family(), headers.protocol()) {
+        (Family::V4, Some(IpProtocol::ICMP)) => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        (Family::V6, Some(IpProtocol::ICMPV6)) => matches!(kind, 1..=4),
         _ => false,
     }
 }
 
+/// The addresses of the packet that an ICMP error quotes; `None` if the frame is no ICMP error, or if the header of the
+/// quoted packet was not captured.
+fn quoted_pair(frame: &[u8], headers: &Headers) -> Option<[u128; 2]> {
+    if !is_icmp_error(frame, headers) {
+        return None;
+    }
+    let packet = frame.get(usize::from(headers.l4()) + ICMP..)?;
+    let (range, len, version) = match headers.family() {
+        Family::V4 => (v4::ADDRESSES, 4, 4),
+        _ => (v6::ADDRESSES, 16, 6),
+    };
+    let addresses = packet.get(range).filter(|_| packet[0] >> 4 == version)?;
+    Some([number(&addresses[..len]), number(&addresses[len..])])
+}
+
 /// Maps the addresses of the packet that an ICMP error quotes, and updates its checksums and that of the ICMP message.
 fn quoted(message: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> [u128; 2]) {
-    /// The length of the quoted bytes that can change: the longest header of IPv4 and that of TCP, and the header of
-    /// IPv6 and that of TCP.
+    /// Number of quoted bytes that can change: at most an IPv4 header of 60 bytes, which is longer than an IPv6 header,
+    /// and a TCP header of 20 bytes.
     const CHANGED: usize = 80;
     let Some((head, packet)) = message.split_at_mut_checked(ICMP) else { return };
     let end = packet.len().min(CHANGED);
@@ -115,17 +133,18 @@ fn quoted(message: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> 
     correct(head, 2, before, Checksum::new().bytes(&packet[..end]));
 }
 
-/// The change of the addresses of one IP header.
+/// The change of the addresses of one IP header, as checksums of both addresses before and after the change.
 struct Change {
     family: Family,
     before: Checksum,
     after: Checksum,
-    /// The same for the source address alone.
+    /// The checksums of the source address alone, before and after the change.
     source: [Checksum; 2],
 }
 
 impl Change {
-    /// Maps the addresses in an IP header and updates the header checksum of IPv4; `None` if the header is not whole.
+    /// Maps the addresses in an IP header and updates the header checksum of IPv4; `None` if the header is not
+    /// complete.
     fn make(packet: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> [u128; 2]) -> Option<Self> {
         let (width, range, len) = match family {
             Family::V4 if packet.len() >= Ipv4::LEN => (Width::V4, v4::ADDRESSES, 4),
@@ -156,7 +175,8 @@ impl Change {
         }
         let [before, after] = if is_source_routed { self.source } else { [self.before, self.after] };
         correct(segment, at, before, after);
-        // In UDP, a checksum of 0 means that there is none, so a computed checksum of 0 is written as 0xffff.
+        // In UDP, a checksum field of 0 means that the packet has no checksum, so a computed checksum of 0 is written
+        // as 0xffff.
         if protocol == IpProtocol::UDP && segment.len() >= Udp::LEN && segment[at..at + 2] == [0, 0] {
             segment[at..at + 2].fill(0xff);
         }

@@ -1,5 +1,5 @@
-//! Random addresses: the low bits of an address are replaced, for each packet by other bits, which repeat after a
-//! period (the options `--rand-ip`, `--rand-depth` and `--rand-period` of pfq-gen).
+//! Random addresses: the low bits of an address are replaced by random bits, which differ from packet to packet and
+//! repeat after a period (the options `--rand-ip`, `--rand-depth` and `--rand-period` of pfq-gen).
 
 use base::hash::mix64;
 use std::fmt;

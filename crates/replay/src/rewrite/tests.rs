@@ -14,7 +14,7 @@ fn rewritten(rewriter: &Rewriter, frame: &[u8], position: Position) -> Vec<u8> {
 
 fn all_changes(seed: u64) -> Rewrite {
     Rewrite {
-        prefixes: vec!["10.0.0.0/8=172.16.0.0/8".parse().unwrap(), "fd00::/16=2001::/16".parse().unwrap()],
+        prefixes: vec!["10.0.0.0/8=172.0.0.0/8".parse().unwrap(), "fd00::/16=2001::/16".parse().unwrap()],
         flow_depth: Some(20),
         copies: 5,
         random_source: Some("12,50".parse().unwrap()),
@@ -115,6 +115,25 @@ fn correct_checksums_stay_correct_and_nothing_else_changes() {
 }
 
 #[test]
+fn an_icmp_error_of_a_router_is_about_the_same_flow_after_the_change() {
+    let seed = testkit::seed("an_icmp_error_of_a_router_is_about_the_same_flow_after_the_change");
+    let rewriter = Rewriter::new(Rewrite { flow_depth: Some(16), seed, ..Rewrite::default() });
+    let (host, server, router) = ([10, 1, 2, 3], [10, 9, 8, 7], [10, 5, 5, 5]);
+    let (mut buffer, mut quote) = ([0; 300], [0; 300]);
+    let sent = Frame::udp4(host, 5000, server, 53).payload(b"question").write(&mut buffer).unwrap().to_vec();
+    let quoted = Frame::udp4(host, 5000, server, 53).raw().payload(b"question").write(&mut quote).unwrap().to_vec();
+    let error = Frame::icmp4(router, host, 11, 0, [0; 4]).payload(&quoted).write(&mut buffer).unwrap().to_vec();
+    for pass in 0..20 {
+        let position = Position { pass, ..Position::default() };
+        let (sent, error) = (rewritten(&rewriter, &sent, position), rewritten(&rewriter, &error, position));
+        let source = &sent[26..30];
+        assert_eq!(&error[30..34], source, "destination of the error, pass {pass}, seed {seed}");
+        assert_eq!(&error[42 + 12..42 + 16], source, "quoted source, pass {pass}, seed {seed}");
+        assert_eq!(&error[42 + 16..42 + 20], &sent[30..34], "quoted destination, pass {pass}, seed {seed}");
+    }
+}
+
+#[test]
 fn wrong_checksums_stay_wrong_and_are_fixed_on_request() {
     let seed = testkit::seed("wrong_checksums_stay_wrong_and_are_fixed_on_request");
     let mut prng = Prng::new(seed);
@@ -141,7 +160,7 @@ fn wrong_checksums_stay_wrong_and_are_fixed_on_request() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_counted() {
+fn frames_that_cannot_be_changed_are_counted() {
     let rewriter = Rewriter::new(Rewrite { fix_checksums: true, vlan: Some(VlanEdit::Remove), ..all_changes(1) });
     let mut buffer = [0; 200];
     let mut counts = RewriteCounts::default();
@@ -156,7 +175,7 @@ fn what_cannot_be_changed_is_counted() {
 }
 
 #[test]
-fn a_udp_packet_without_checksum_stays_without() {
+fn a_udp_packet_without_a_checksum_gets_none() {
     let mut buffer = [0; 200];
     let mut udp =
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).payload(&[7; 40]).write(&mut buffer).unwrap().to_vec();
@@ -168,7 +187,7 @@ fn a_udp_packet_without_checksum_stays_without() {
 }
 
 #[test]
-fn arp_follows_the_hosts_of_its_packets() {
+fn arp_messages_get_the_same_addresses_as_ip_packets() {
     let mut arp = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
     arp.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     let mut buffer = [0; 200];
@@ -182,7 +201,7 @@ fn arp_follows_the_hosts_of_its_packets() {
 }
 
 #[test]
-fn mac_addresses_are_those_of_the_interface() {
+fn each_interface_has_its_own_mac_addresses() {
     let [a, b, c] = [1, 2, 3].map(|n| MacAddr([2, 0, 0, 0, 9, n]));
     let macs =
         [MacRewrite { source: Some(a), destination: None }, MacRewrite { source: Some(b), destination: Some(c) }];
@@ -234,7 +253,7 @@ fn each_copy_of_a_real_capture_has_the_same_flows() {
         .into_iter()
         .map(|captured| captured.bytes)
         .filter(|frame| {
-            // Flows inside tunnels keep their addresses.
+            // Flows inside tunnels keep their addresses, so packets with tunnels are excluded.
             frame.len() >= 14 && Decoded::of(frame, frame.len() as u32, link::ETHERNET).tunnel.is_none()
         })
         .collect();
@@ -250,6 +269,6 @@ fn each_copy_of_a_real_capture_has_the_same_flows() {
     for copy in 0..COPIES {
         let at = Position { copy, ..Position::default() };
         let copied: Vec<Vec<u8>> = frames.iter().map(|frame| rewritten(&rewriter, frame, at)).collect();
-        assert!(sizes(&flows(&copied)) == original, "copy {copy} has other flows");
+        assert!(sizes(&flows(&copied)) == original, "the flows of copy {copy} differ from those of the capture");
     }
 }

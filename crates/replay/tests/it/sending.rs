@@ -70,7 +70,8 @@ fn rates_space_the_frames() {
 
 #[test]
 fn overdue_frames_are_sent_at_once_until_the_replay_is_on_time() {
-    // One frame costs 2 ms, and the frames are due every millisecond; after 100 frames there is a pause of a second.
+    // Sending a frame takes 2 ms, but a frame is due every millisecond. After 100 frames, the next frame is due about a
+    // second later, so the replay is on time again.
     let mut packets: Vec<Packet> = (0..100).map(|n| (u64::from(n) * MS, numbered(n, 60))).collect();
     packets.push((1100 * MS, numbered(100, 60)));
     let mut case = Case::new(&packets, "original");
@@ -98,6 +99,63 @@ fn a_pause_moves_all_later_frames_by_its_length() {
 }
 
 #[test]
+fn a_stop_of_the_process_is_a_pause_of_the_length_of_the_stop() {
+    let packets: Vec<Packet> = (0..10).map(|n| (u64::from(n) * 100 * MS, numbered(n, 60))).collect();
+    // The first stop ends long after the waiting frame is due, the second stop ends before.
+    for (begin, length) in [(450 * MS, 2000 * MS), (410 * MS, 30 * MS)] {
+        let mut case = Case::new(&packets, "original");
+        case.simulation.stops = vec![(begin, length)];
+        let (report, _, sent) = case.run();
+        let at: Vec<u64> = sent.iter().map(|(_, at, _)| at - sent[0].1).collect();
+        for (number, at) in at.iter().enumerate() {
+            let due = number as u64 * 100 * MS + if number >= 5 { length } else { 0 };
+            assert!(at.abs_diff(due) < 2 * MS, "frame {number} at {at} ns, due at {due} ns");
+        }
+        assert!(report.paused_nanos.abs_diff(length) < 2 * MS, "{report:?}");
+        assert!(report.duration_error_nanos().abs() < 10_000, "{report:?}");
+    }
+}
+
+#[test]
+fn sigcont_without_a_stop_changes_nothing() {
+    let packets: Vec<Packet> = (0..100).map(|n| (u64::from(n) * MS, numbered(n, 60))).collect();
+    // With 100 Mpps each frame is overdue, with 1kpps the loop sleeps, and with `flat` no frame has a due time.
+    for (pace, cost) in [("original", 100), ("100Mpps", 5000), ("1kpps", 100), ("flat", 5000)] {
+        let run = |stops: &[(u64, u64)]| {
+            let mut case = Case::new(&packets, pace);
+            (case.simulation.stops, case.simulation.cost) = (stops.to_vec(), cost);
+            case.run()
+        };
+        let (plain, _, _) = run(&[]);
+        let (report, outcome, sent) = run(&[(1000, 0), (200_000, 0), (400_000, 0), (41 * MS, 0)]);
+        assert!(outcome.is_ok() && sent.len() == 100);
+        // A sleep takes 60 µs longer than requested, which cannot be distinguished from a stop of this length. The
+        // clock is not read while a batch of 64 frames is passed, so the time of a batch can count too.
+        let most = if cost > 1000 { 4 * 64 * cost } else { 4 * 70_000 };
+        assert!(report.paused_nanos <= most, "{pace}: {report:?}");
+        assert!((report.nanos + report.paused_nanos).abs_diff(plain.nanos) <= most, "{pace}: {report:?}\n{plain:?}");
+    }
+}
+
+#[test]
+fn a_stop_of_a_flat_replay_is_no_part_of_its_duration() {
+    let packets: Vec<Packet> = (0..1000).map(|n| (0, numbered(n, 60))).collect();
+    let mut case = Case::new(&packets, "flat");
+    (case.simulation.stops, case.simulation.cost) = (vec![(3 * MS, 5000 * MS)], 10_000);
+    let (report, _, _) = case.run();
+    assert!((9 * MS..11 * MS).contains(&report.nanos), "{report:?}");
+    assert!(report.paused_nanos.abs_diff(5000 * MS) < MS, "{report:?}");
+}
+
+#[test]
+fn a_flat_replay_lasts_until_the_last_frame_is_passed() {
+    let packets: Vec<Packet> = (0..10).map(|n| (0, numbered(n, 60))).collect();
+    let (report, _, _) = Case::new(&packets, "flat").run();
+    // All frames are one batch, and each frame takes 100 ns.
+    assert!((1000..2000).contains(&report.nanos), "{report:?}");
+}
+
+#[test]
 fn a_changed_speed_applies_to_the_frame_that_waits() {
     let packets: Vec<Packet> = (0..10).map(|n| (u64::from(n) * 1000 * MS, numbered(n, 60))).collect();
     let mut case = Case::new(&packets, "original");
@@ -106,7 +164,8 @@ fn a_changed_speed_applies_to_the_frame_that_waits() {
         vec![(1500 * MS, command("speed 2x")), (2750 * MS, command("speed 10pps")), (2950 * MS, command("speed flat"))];
     let (report, _, sent) = case.run();
     let at: Vec<u64> = sent.iter().map(|(_, at, _)| (at - sent[0].1 + MS / 2) / (10 * MS)).collect();
-    // 0, 1 s; then at 2x 1.5, 2.0, 2.5 s; then every 100 ms from 2.75 s on; then at once.
+    // Due times: 0 s and 1 s with the original pace; 1.5 s, 2.0 s and 2.5 s with 2x; then every 100 ms from 2.75 s on;
+    // the rest at once.
     assert_eq!(at[..7], [0, 100, 150, 200, 250, 275, 285]);
     assert!(at[7..].iter().all(|at| (290..=296).contains(at)), "{at:?}");
     assert_eq!(report.speed, "flat");
@@ -163,7 +222,7 @@ fn long_gaps_are_shortened_on_request_and_steps_back_are_counted() {
     let (report, _, sent) = case.run();
     let at: Vec<u64> = sent.iter().map(|(_, at, _)| (at - sent[0].1 + MS / 2) / MS).collect();
     assert_eq!(at, [0, 10, 60, 60, 61]);
-    assert_eq!((report.shortened_gaps, report.out_of_order), (1, 1));
+    assert_eq!((report.shortened_gaps, report.out_of_order, report.steps_back), (1, 0, 1));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use pcap::classic::{Resolution, Writer};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A packet of a capture in memory.
@@ -25,7 +26,7 @@ pub fn capture(packets: &[Packet]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Opens captures in memory for each pass.
+/// Opens captures in memory anew for each pass over the capture.
 pub fn stream_of(captures: Vec<Vec<u8>>) -> OpenStream {
     Box::new(move || {
         let named = captures.iter().enumerate().map(|(number, bytes)| {
@@ -35,7 +36,7 @@ pub fn stream_of(captures: Vec<Vec<u8>>) -> OpenStream {
     })
 }
 
-/// A preparation without any rule.
+/// A preparation without a filter and without a second interface.
 pub fn plain() -> Preparation {
     let (filter, truncated) = Default::default();
     Preparation { filter, truncated, second: None, longest: [1514; 2] }
@@ -48,9 +49,12 @@ pub type SentFrame = (usize, u64, Vec<u8>);
 pub struct Simulation {
     pub now: u64,
     pub commands: Vec<(u64, Command)>,
+    /// The times at which the process is stopped and the lengths of the stops; SIGCONT follows each stop. A stop of
+    /// length 0 is a SIGCONT to a running process.
+    pub stops: Vec<(u64, u64)>,
     /// The frames that were sent.
     pub sent: Vec<SentFrame>,
-    /// The number of frames that an output takes at once.
+    /// The largest number of frames that an output accepts in one call.
     pub room: usize,
     /// The number of frames after which the output fails.
     pub fails_after: usize,
@@ -58,13 +62,19 @@ pub struct Simulation {
     pub cost: u64,
 }
 
-/// A clock that advances by 40 ns when it is read, and by the time of each sleep and 60 µs more.
-pub struct SimulatedClock(Rc<RefCell<Simulation>>, Arc<Control>);
+/// A clock that advances by 40 ns at each reading. A sleep advances it by the requested time plus 60 µs.
+pub struct SimulatedClock(Rc<RefCell<Simulation>>, Arc<Control>, Arc<AtomicBool>);
 
 impl SimulatedClock {
     fn advance(&self, nanos: u64) -> u64 {
         let mut simulation = self.0.borrow_mut();
         simulation.now += nanos;
+        while let Some((at, length)) = simulation.stops.first().copied().filter(|(at, _)| *at <= simulation.now) {
+            simulation.stops.remove(0);
+            // A sleep that ends during the stop does not continue after the stop.
+            simulation.now = simulation.now.max(at + length);
+            self.2.store(true, Ordering::Relaxed);
+        }
         let now = simulation.now;
         while let Some((_, command)) = simulation.commands.first().copied().filter(|(at, _)| *at <= now) {
             simulation.commands.remove(0);
@@ -126,31 +136,42 @@ pub struct Case {
 impl Case {
     /// One pass over a capture at a pace.
     pub fn new(packets: &[Packet], pace: &str) -> Self {
-        let (commands, sent) = Default::default();
+        let (commands, stops, sent) = Default::default();
         Self {
             captures: vec![capture(packets)],
             passes: 1,
             pace: pace.parse().unwrap(),
             rewrite: Rewrite::default(),
             preparation: plain(),
-            simulation: Simulation { now: 7_000_000, commands, sent, room: 1000, fails_after: usize::MAX, cost: 100 },
+            simulation: Simulation {
+                now: 7_000_000,
+                commands,
+                stops,
+                sent,
+                room: 1000,
+                fails_after: usize::MAX,
+                cost: 100,
+            },
             max_gap: None,
         }
     }
 
     /// Runs the replay. Asserts the equations of the report.
     pub fn run(self) -> (Report, Result<(), ReplayError>, Vec<SentFrame>) {
-        let control = Arc::new(Control::new(self.pace, SignalFlags::default()));
+        let signals = SignalFlags::default();
+        let continued = Arc::clone(&signals.continued);
+        let control = Arc::new(Control::new(self.pace, signals));
         let preparer = Preparer::new(self.preparation, Rewriter::new(self.rewrite));
         let input = ReadAhead::start(stream_of(self.captures), self.passes, preparer, 1 << 20).unwrap();
         let begun = self.simulation.now;
         let mut simulation = self.simulation;
         simulation.commands.iter_mut().for_each(|(at, _)| *at += begun);
+        simulation.stops.iter_mut().for_each(|(at, _)| *at += begun);
         let simulation = Rc::new(RefCell::new(simulation));
         let recorder = |index| Recorder { simulation: Rc::clone(&simulation), index, sent: 0 };
         let mut outputs = [recorder(0), recorder(1)];
         let names = ["a", "b"].map(|name| (name.to_owned(), "simulated".to_owned())).to_vec();
-        let clock = SimulatedClock(Rc::clone(&simulation), Arc::clone(&control));
+        let clock = SimulatedClock(Rc::clone(&simulation), Arc::clone(&control), continued);
         let outputs = Outputs { outputs: &mut outputs, names };
         let (report, outcome) = replay(input, outputs, self.max_gap, &control, clock, |_| {});
         assert_eq!(report.packets.residue(), 0, "{report:?}");

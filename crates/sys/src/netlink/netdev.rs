@@ -32,6 +32,8 @@ pub struct XdpFeatures {
     /// True if a frame that is sent through AF_XDP in zero-copy mode can have a launch time (kernel 6.15; the NIC sends
     /// the frame at this time).
     pub has_launch_time: bool,
+    /// True if an XDP program that is loaded for this interface can read the NIC's timestamp of a received frame.
+    pub has_receive_timestamp: bool,
 }
 
 const CTRL_COMMAND_GET_FAMILY: u8 = 3;
@@ -41,7 +43,10 @@ const NETDEV_COMMAND_DEV_GET: u8 = 1;
 const NETDEV_IFINDEX: u16 = 1;
 const NETDEV_XDP_FEATURES: u16 = 3;
 const NETDEV_XDP_ZC_MAX_SEGS: u16 = 4;
+const NETDEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 const NETDEV_XSK_FEATURES: u16 = 6;
+/// The bit of `NETDEV_XDP_RX_METADATA_FEATURES` for timestamps (`NETDEV_XDP_RX_METADATA_TIMESTAMP`).
+const RX_METADATA_TIMESTAMP: u64 = 1 << 0;
 /// The bit of `NETDEV_XSK_FEATURES` for launch times in order of time (`NETDEV_XSK_FLAGS_TX_LAUNCH_TIME_FIFO`).
 const LAUNCH_TIME_FIFO: u64 = 1 << 2;
 /// `struct genlmsghdr`: command, version, two reserved bytes.
@@ -69,6 +74,10 @@ pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
             match kind {
                 NETDEV_XDP_FEATURES => features.bits = long(payload, 0).unwrap_or(0),
                 NETDEV_XDP_ZC_MAX_SEGS => features.zero_copy_max_segments = number(payload, 0).unwrap_or(0),
+                NETDEV_XDP_RX_METADATA_FEATURES => {
+                    features.has_receive_timestamp =
+                        long(payload, 0).is_some_and(|bits| bits & RX_METADATA_TIMESTAMP != 0);
+                }
                 NETDEV_XSK_FEATURES => {
                     features.has_launch_time = long(payload, 0).is_some_and(|bits| bits & LAUNCH_TIME_FIFO != 0);
                 }

@@ -29,6 +29,9 @@ pub mod status {
     pub const VLAN_TPID: u32 = 1 << 6;
     /// The frame contains several merged TCP segments.
     pub const GSO_TCP: u32 = 1 << 8;
+    /// The timestamp is that of the NIC, unconverted (`TP_STATUS_TS_RAW_HARDWARE`). Without this bit, the kernel made
+    /// the timestamp.
+    pub const HARDWARE_STAMP: u32 = 1 << 31;
 }
 
 /// The block belongs to user space.

@@ -106,7 +106,7 @@ impl Receiver {
         );
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, options.chunk, options.mark).step("register packet memory")?;
+            register(&fd, &area, options.chunk, options.mark, 0).step("register packet memory")?;
         }
         let mut fill = Producer::open(&fd, Kind::Fill, options.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;

@@ -6,6 +6,13 @@
 //! driver's queue is stopped and the frame remains in the ring; the call must be repeated. `EBUSY`: the driver accepted
 //! one frame and dropped it (`NET_XMIT_DROP`). The kernel completes that frame like any other, so only this result
 //! shows the drop, and each such result is counted. `ENOBUFS` and `ENETDOWN`: no frame was accepted.
+//!
+//! A frame can have a launch time, the time at which the NIC sends it (Documentation/networking/xsk-tx-metadata.rst,
+//! `struct xsk_tx_metadata`). The launch time is before the first byte of the frame:
+//!
+//! ```text
+//! flags (8) · checksum request (8) · launch time in nanoseconds of the NIC's clock (8) · frame
+//! ```
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
@@ -35,7 +42,19 @@ pub struct SenderOptions {
     pub frames: u32,
     /// Copy mode or zero-copy.
     pub mode: CopyMode,
+    /// True if frames can have launch times. The buffer of a frame is then [`TX_METADATA_BYTES`] bytes shorter.
+    pub launch_times: bool,
 }
+
+/// Number of bytes before a frame that contain its launch time.
+pub const TX_METADATA_BYTES: u32 = 24;
+
+/// Offset of the launch time in these bytes.
+const LAUNCH_TIME_AT: usize = 16;
+/// `XDP_TXMD_FLAGS_LAUNCH_TIME`.
+const LAUNCH_TIME: u64 = 1 << 2;
+/// Flag of a descriptor: there are metadata before the frame (`XDP_TX_METADATA`).
+const HAS_METADATA: u32 = 1 << 1;
 
 /// Cumulative counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +77,8 @@ pub struct Sender {
     area: Arc<Umem>,
     chunk: usize,
     chunks_per_frame: usize,
+    /// Number of bytes before a frame for its metadata.
+    metadata: usize,
     free: Vec<u32>,
     /// For each frame buffer, the number of chunks that the kernel has not completed.
     under_way: Vec<u8>,
@@ -92,7 +113,8 @@ impl Sender {
         let chunks = options.frames * options.chunks_per_frame + SPARE_CHUNKS;
         let area = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, options.chunk, 0).step("register packet memory")?;
+        let metadata = if options.launch_times { TX_METADATA_BYTES } else { 0 };
+        register(&fd, &area, options.chunk, 0, metadata).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
@@ -117,6 +139,7 @@ impl Sender {
             area,
             chunk: options.chunk as usize,
             chunks_per_frame: options.chunks_per_frame as usize,
+            metadata: metadata as usize,
             free: (0..options.frames).rev().collect(),
             under_way: vec![0; options.frames as usize],
             sent: Sent::default(),
@@ -131,6 +154,11 @@ impl Sender {
 
     /// Length of the longest frame in bytes.
     pub fn frame_max(&self) -> usize {
+        self.buffer() - self.metadata
+    }
+
+    /// Length of a frame buffer in bytes.
+    fn buffer(&self) -> usize {
         self.chunk * self.chunks_per_frame
     }
 
@@ -139,22 +167,51 @@ impl Sender {
     ///
     /// # Panics
     /// If `fill` returns a length below 14 or above the size of the buffer.
-    pub fn put(&mut self, count: usize, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+    pub fn put(&mut self, count: usize, fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        self.put_frames(count, None, fill)
+    }
+
+    /// Puts a frame with a launch time, in nanoseconds of the NIC's clock, into the transmit ring; `fill` is as for
+    /// [`Sender::put`]. Returns false if there is no free buffer.
+    ///
+    /// # Panics
+    /// As [`Sender::put`], and if the sender was opened without launch times.
+    pub fn put_at(&mut self, launch_nanos: u64, mut fill: impl FnMut(&mut [u8]) -> usize) -> bool {
+        assert!(self.metadata > 0, "the sender has no launch times");
+        self.put_frames(1, Some(launch_nanos), |_, bytes| fill(bytes)) == 1
+    }
+
+    fn put_frames(
+        &mut self,
+        count: usize,
+        launch_nanos: Option<u64>,
+        mut fill: impl FnMut(usize, &mut [u8]) -> usize,
+    ) -> usize {
         // The transmit ring has entries for the chunks of all buffers, but the entries that a buffer used before are
         // free only after the kernel has read them.
         let count = count.min(self.free.len()).min(self.transmit.room() as usize / self.chunks_per_frame);
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
-            let at = place as usize * self.frame_max();
+            let at = place as usize * self.buffer();
             // SAFETY: the buffer is inside the UMEM and is free: the kernel has returned it.
-            let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
+            let buffer = unsafe { self.area.bytes_mut(at, self.buffer()) };
+            let (metadata, bytes) = buffer.split_at_mut(self.metadata);
+            let at = at + self.metadata;
+            let mut metadata_flag = 0;
+            if let Some(launch_nanos) = launch_nanos {
+                metadata[..8].copy_from_slice(&LAUNCH_TIME.to_ne_bytes());
+                metadata[LAUNCH_TIME_AT..].copy_from_slice(&launch_nanos.to_ne_bytes());
+                metadata_flag = HAS_METADATA;
+            }
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());
             let mut from = 0;
-            self.under_way[place as usize] = len.div_ceil(self.chunk) as u8;
+            self.under_way[place as usize] = (self.metadata + len).div_ceil(self.chunk) as u8;
             while from < len {
-                let piece = (len - from).min(self.chunk);
-                let options = if from + piece < len { CONTINUED } else { 0 };
+                let room = self.chunk - if from == 0 { self.metadata } else { 0 };
+                let piece = (len - from).min(room);
+                let options = if from + piece < len { CONTINUED } else { 0 } | metadata_flag;
+                metadata_flag = 0;
                 self.transmit.write(Desc { addr: (at + from) as u64, len: piece as u32, options });
                 from += piece;
             }
@@ -193,7 +250,7 @@ impl Sender {
         let ready = self.completion.ready(u32::MAX);
         let mut places = 0;
         for ahead in 0..ready {
-            let place = self.completion.peek(ahead) as usize / self.frame_max();
+            let place = self.completion.peek(ahead) as usize / self.buffer();
             // The kernel completes each chunk exactly once. A completion of a chunk that was not sent is ignored.
             let Some(under_way) = self.under_way.get_mut(place).filter(|pieces| **pieces > 0) else { continue };
             *under_way -= 1;

@@ -1,7 +1,7 @@
 //! Builds a new index for the kept records of a packet file, and copies the kept records to a new file.
 
 use super::{BLOCK, Findings, Layout, Window};
-use base::{Tally, Timestamp};
+use base::{Tally, Timestamp, TimestampQuality};
 use index::{BlockKeys, Builder, Entry, Header, Rows, SubBlocks, sub_block_of};
 use std::io;
 use store::device::Device;
@@ -140,6 +140,7 @@ impl Output {
             sub_blocks: std::mem::take(&mut self.parts),
             first,
             last,
+            timestamps: TimestampQuality::UNKNOWN,
             rows,
             sets: self.keys.sets(),
         });

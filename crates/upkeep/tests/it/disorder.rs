@@ -16,7 +16,7 @@ use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// A stream of three files. The second file begins an hour before the first, and the third contains a packet that is
+/// A stream of three files. The second file begins an hour before the first after a step of the system clock, and the third contains a packet that is
 /// earlier than the start of the third file.
 fn set_back(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
@@ -31,6 +31,7 @@ fn set_back(prng: &mut Prng) -> Stream {
     };
     packets(&mut stream, prng);
     stream.now -= 3600 * SECOND;
+    stream.clock_step(-3_600_000_000_000);
     stream.segment();
     packets(&mut stream, prng);
     stream.now += 7200 * SECOND;

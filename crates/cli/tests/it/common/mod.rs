@@ -134,12 +134,18 @@ impl Running {
 
 /// Starts a STAMP reflector on a port that the kernel chooses. Returns the reflector and its address.
 pub fn stamp_reflector(more: &[&str]) -> (Running, BufReader<std::process::ChildStderr>, String) {
-    let args = [&["stamp", "reflect", "--listen", "127.0.0.1:0", "--json"], more].concat();
+    let started = reflector_at("127.0.0.1:0", more);
+    assert!(started.2.starts_with("127.0.0.1:"), "{}", started.2);
+    started
+}
+
+/// Starts a STAMP reflector that receives at `listen`. Returns the reflector and its address.
+pub fn reflector_at(listen: &str, more: &[&str]) -> (Running, BufReader<std::process::ChildStderr>, String) {
+    let args = [&["stamp", "reflect", "--listen", listen, "--json"], more].concat();
     let mut child = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
     let (mut err, mut line) = (BufReader::new(child.stderr.take().expect("a pipe")), String::new());
     err.read_line(&mut line).expect("text");
     let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
-    assert!(address.starts_with("127.0.0.1:"), "{line}");
     (Running(child), err, address)
 }
 

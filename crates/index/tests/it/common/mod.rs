@@ -1,8 +1,9 @@
 //! Random frames, filters that often match them, and blocks of such frames.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use base::{Prng, Row, Tally, Timestamp};
+use base::{ClockState, ClockSteps, Prng, Row, Tally, Timestamp, TimestampMethod, TimestampQuality};
 use netgrain_index::{BlockKeys, Content, Entry, Header, SUB_BLOCK, SUB_BLOCKS, SubBlocks};
+use std::num::NonZeroU32;
 pub use testkit::random_frame;
 use wire::link;
 
@@ -108,7 +109,24 @@ pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
         sub_blocks: parts,
         first: Timestamp::from_secs_nanos(second, 1),
         last: Timestamp::from_secs_nanos(second, 999),
+        timestamps: quality(block),
         rows: [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect(),
         sets: keys.sets(),
+    }
+}
+
+/// A quality of timestamps that differs from block to block.
+pub fn quality(block: u32) -> TimestampQuality {
+    let method = TimestampMethod::ALL[block as usize % TimestampMethod::COUNT];
+    let clock = ClockState {
+        synchronised: block % 3 == 0,
+        maximum_error_micros: 16 * block,
+        frequency_ppb: 100 - block as i32,
+    };
+    TimestampQuality {
+        methods: [method].into_iter().collect(),
+        deviation_nanos: NonZeroU32::new(block * 7 % 50),
+        clock: (block % 5 > 0).then_some(clock),
+        steps: if block % 4 == 0 { ClockSteps::one(i64::from(block) - 8) } else { ClockSteps::default() },
     }
 }

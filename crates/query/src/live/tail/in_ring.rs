@@ -123,7 +123,11 @@ impl Tail {
             Control::Lost { cause, packets, .. } => tally.add_lost(cause, packets),
             Control::Filtered { packets } => (tally.offered, tally.filtered) = (packets, packets),
             Control::Duplicate { packets } => (tally.offered, tally.duplicate) = (packets, packets),
-            Control::Segment { .. } | Control::Tick | Control::End => return,
+            Control::Segment { .. }
+            | Control::Tick
+            | Control::Timestamps { .. }
+            | Control::ClockStep { .. }
+            | Control::End => return,
         }
         run.counted += &tally;
         context.count(self.origin.number, &tally);

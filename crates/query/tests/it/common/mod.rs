@@ -2,12 +2,12 @@
 //! result is compared.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use base::{Cause, Prng, Tally, Timestamp};
+use base::{Cause, Prng, Tally, Timestamp, TimestampMethod};
 use filter::Filter;
 use index::Header;
 use netgrain_query::{Query, QuerySource, Results, run};
 use recorder::{Config, Feed, Recorder, Wait, WallClock};
-use ring::{AnnotatedPosition, BLOCK, Control, Desc, FILE_HEADER};
+use ring::{AnnotatedPosition, Annotations, BLOCK, Control, Desc, FILE_HEADER};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub struct Stream {
     pub pause: Duration,
     /// The system clock of the recorder, if it reads one.
     pub wall: Option<fn() -> WallClock>,
+    /// The timestamp method of the next packets.
+    pub method: TimestampMethod,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
 }
@@ -49,7 +51,8 @@ impl Stream {
     pub fn new(interface: &str, queue: u16, queues: u16) -> Self {
         let (interface, format) = (interface.to_owned(), recorder::Format::Pcap);
         let (pause, wall) = (Duration::ZERO, None);
-        Self { interface, queue, queues, format, pause, wall, bytes: Vec::new(), descs: Vec::new() }
+        let method = TimestampMethod::Unknown;
+        Self { interface, queue, queues, format, pause, wall, method, bytes: Vec::new(), descs: Vec::new() }
     }
 
     /// Begins a file.
@@ -66,7 +69,8 @@ impl Stream {
     pub fn packet(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) {
         let headers = Headers::of(data, wire_len, 1);
         self.descs.push(Desc {
-            annotated_pos: AnnotatedPosition::new(self.bytes.len() as u64),
+            annotated_pos: AnnotatedPosition::new(self.bytes.len() as u64)
+                .with_annotations(Annotations::new(self.method, None)),
             ts: ts.nanos(),
             caplen: data.len() as u16,
             wire_len: wire_len.min(65_535) as u16,
@@ -80,6 +84,10 @@ impl Stream {
 
     pub fn lose(&mut self, ts: Timestamp, packets: u64) {
         self.descs.push(Desc::control(Control::Lost { cause: Cause::RingFull, reader: 0, packets }, ts));
+    }
+
+    pub fn control(&mut self, control: Control, ts: Timestamp) {
+        self.descs.push(Desc::control(control, ts));
     }
 
     pub fn tick(&mut self, ts: Timestamp) {

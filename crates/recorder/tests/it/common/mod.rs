@@ -1,13 +1,14 @@
 //! A producer in memory, and checks of the files that the recorder must write for its stream.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
+use base::{Cause, ClockState, Ledger, Note, Prng, Tally, Timestamp, TimestampMethod};
 use filter::KeyCondition;
 use index::{Header, Index, Tail};
 use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
-use ring::{AnnotatedPosition, BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
+use ring::{AnnotatedPosition, Annotations, BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -103,8 +104,10 @@ impl Stream {
     pub fn packet(&mut self, prng: &mut Prng, caplen: u16, flags: u8) {
         let mut data = vec![0u8; usize::from(caplen)];
         prng.fill(&mut data);
+        let method = TimestampMethod::ALL[self.descs.len() / 100 % TimestampMethod::COUNT];
+        let annotations = Annotations::new(method, None);
         let mut d = Desc {
-            annotated_pos: AnnotatedPosition::new(self.pos()),
+            annotated_pos: AnnotatedPosition::new(self.pos()).with_annotations(annotations),
             ts: self.now,
             caplen,
             wire_len: caplen,
@@ -163,6 +166,27 @@ impl Stream {
         self.row(Tally { offered: packets, filtered: packets, ..Tally::default() });
     }
 
+    /// A report of the quality of timestamps, as the producer writes it once per second.
+    pub fn report_timestamps(&mut self, prng: &mut Prng) {
+        let clock = ClockState {
+            synchronised: prng.below(2) == 0,
+            maximum_error_micros: prng.below(1000) as u32,
+            frequency_ppb: prng.below(1000) as i32 - 500,
+        };
+        let clock = (prng.below(4) > 0).then_some(clock);
+        let control = Control::Timestamps { deviation_nanos: NonZeroU32::new(prng.below(100) as u32), clock };
+        self.descs.push(Desc::control(control, Timestamp::from_nanos(self.now)));
+    }
+
+    /// A step of the system clock; the packet time continues.
+    pub fn clock_step(&mut self, nanos: i64) {
+        let control = Control::ClockStep { steps: 1, nanos };
+        self.descs.push(Desc::control(control, Timestamp::from_nanos(self.now)));
+        let mut tally = Tally::default();
+        tally.notes[Note::ClockStep as usize] = 1;
+        self.row(tally);
+    }
+
     /// Advances to the next second.
     pub fn tick(&mut self) {
         self.now = (self.now / SECOND + 1) * SECOND;
@@ -183,7 +207,9 @@ impl Stream {
             s.now += prng.below(SECOND / 20);
             match prng.below(100) {
                 0..3 => s.segment(),
-                3..12 => s.tick(),
+                3..5 => s.report_timestamps(prng),
+                5..6 => s.clock_step(prng.below(1 << 30) as i64 - (1 << 29)),
+                6..12 => s.tick(),
                 12..16 => s.lose(Cause::ALL[prng.below(Cause::COUNT as u64) as usize], prng.below(1000)),
                 16..20 => s.filter(prng.below(1000)),
                 20..25 => {
