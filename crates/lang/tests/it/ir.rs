@@ -269,7 +269,7 @@ fn a_detector_has_a_number_and_a_valid_window() {
 
 /// The packets that `program` passes, of packets with these identifications at these times in nanoseconds.
 fn passed(program: &str, packets: &[(u16, u64)]) -> Vec<bool> {
-    let program = lang::compile(program).unwrap_or_else(|e| panic!("{}", e.show(program, "test"))).program;
+    let program = netgrain_lang::compile(program).unwrap_or_else(|e| panic!("{}", e.show(program, "test"))).program;
     let mut memory = ProgramState::of(&program, 7);
     let mut interpreter = Interpreter::new(&program);
     let pass = |(id, time): &(u16, u64)| {
@@ -296,7 +296,7 @@ fn unique_drops_the_copies_within_its_window_only() {
 fn is_duplicate_tests_the_class_with_which_the_engine_marked_the_packet() {
     let (bytes, facts) = udp();
     let holds = |class: &str, marked: u8| {
-        let program = lang::compile(&format!("main = filter (is_duplicate \"{class}\")")).expect("a program").program;
+        let program = netgrain_lang::compile(&format!("main = filter (is_duplicate \"{class}\")")).expect("a program").program;
         let mut memory = ProgramState::of(&program, 7);
         let facts = Facts { duplicate: marked, ..facts };
         Interpreter::new(&program).run(&bytes, &facts, &mut memory).kind != VerdictKind::Drop
@@ -312,7 +312,7 @@ fn is_duplicate_tests_the_class_with_which_the_engine_marked_the_packet() {
         ("main = unique 0", "0 milliseconds"),
         ("main = unique 60001", "the range is 0 to 60000"),
     ] {
-        let error = lang::compile(program).expect_err("an error").show(program, "test");
+        let error = netgrain_lang::compile(program).expect_err("an error").show(program, "test");
         assert!(error.contains(text), "{error}");
     }
 }
@@ -320,7 +320,7 @@ fn is_duplicate_tests_the_class_with_which_the_engine_marked_the_packet() {
 #[test]
 fn the_detection_of_duplicates_runs_in_user_space() {
     for stage in ["unique 100", "filter (is_duplicate \"any\")"] {
-        let program = lang::compile(&format!("main = ip >-> {stage} >-> tcp")).expect("a program").program;
+        let program = netgrain_lang::compile(&format!("main = ip >-> {stage} >-> tcp")).expect("a program").program;
         let placed = placement(&program);
         assert!(
             matches!(&placed[..], [Placement::Kernel { .. }, Placement::User(_), Placement::User(_)]),
