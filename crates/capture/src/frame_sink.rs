@@ -38,9 +38,9 @@ pub trait FrameSink {
         false
     }
 
-    /// Shows a frame that the source will deliver soon in the same poll, at most [`AHEAD_MAX`] frames ahead, so that the
-    /// sink can prefetch memory. From this call to the end of the poll the source neither moves nor changes the bytes
-    /// of the frame. Sources that cannot look ahead do not call it, and they may omit frames; only bytes and wire
+    /// Shows a frame that the source will deliver soon in the same poll, at most [`AHEAD_MAX`] frames ahead, so that
+    /// the sink can prefetch memory. From this call to the end of the poll the source neither moves nor changes the
+    /// bytes of the frame. Sources that cannot look ahead do not call it, and they may omit frames; only bytes and wire
     /// length of the frame are valid.
     fn ahead(&mut self, frame: &Frame<'_>) {
         let _ = frame;

@@ -32,6 +32,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
         Type::Text => {
             return match function {
                 "bpf" | "matches" => quoted(&filter(prng, 2)),
+                "is_duplicate" => quoted(pick(prng, &["any", "switching", "routing", "nat", "proxying", "fragment"])),
                 "steer_local_link" => quoted(&pick(prng, &MACS).map(|b| format!("{b:02x}")).join(":")),
                 _ => quoted(pick(prng, &["seen", "a log, with signs: ()"])),
             };
@@ -71,7 +72,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
         ("steer_to", _) => pick(prng, &[0, 1, 3, 0xffff_ffff]),
         ("up_to", _) if roomy => 4096,
         ("up_to", _) => 1 + prng.below(6),
-        ("idle_after" | "for_ms", _) => 1 + prng.below(5),
+        ("idle_after" | "for_ms" | "unique", _) => 1 + prng.below(5),
         ("bloomCalcP", 1) => 1 + prng.below(5000),
         ("bloomCalcM" | "bloomCalcN" | "bloomCalcP", _) => prng.below(5000),
         _ => prng.below(8),

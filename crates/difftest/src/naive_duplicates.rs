@@ -1,6 +1,7 @@
-//! The naive detector of duplicates, an oracle of the crate `duplicates`: it keeps all packets of the window and compares a packet with each of them, newest first, with
-//! all captured bytes and without hashes. The rules are written in another form than in the crate: a packet is a copy
-//! if the earlier packet becomes equal to it after the changes that the class permits.
+//! The naive detector of duplicates, an oracle of the crate `duplicates`: it keeps all packets of the window and
+//! compares a packet with each of them, newest first, with all captured bytes and without hashes. The rules are written
+//! in another form than in the crate: a packet is a copy if the earlier packet becomes equal to it after the changes
+//! that the class permits.
 
 use base::Timestamp;
 use duplicates::{Class, Settings};

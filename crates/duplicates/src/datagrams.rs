@@ -52,6 +52,7 @@ pub(crate) struct Part {
 }
 
 /// The stored datagrams.
+#[derive(Clone)]
 pub(crate) struct Datagrams {
     entries: Vec<[Entry; WAYS]>,
     bytes: Vec<u8>,

@@ -35,6 +35,7 @@ const BATCH: usize = 32;
 /// assert_eq!((duplicate.class, duplicate.time.as_nanos()), (Class::Switching, 700));
 /// # Ok::<(), netgrain_duplicates::SettingsError>(())
 /// ```
+#[derive(Clone)]
 pub struct Detector<H = NoHints> {
     settings: Settings,
     preparer: Preparer,
@@ -43,6 +44,12 @@ pub struct Detector<H = NoHints> {
     batch: Vec<Prepared>,
     last: Timestamp,
     counts: Counts,
+}
+
+impl<H> std::fmt::Debug for Detector<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Detector").field("settings", &self.settings).field("packets", &self.counts.packets).finish()
+    }
 }
 
 /// What a search by the key found besides the original.

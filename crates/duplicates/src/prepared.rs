@@ -1,5 +1,5 @@
-//! The preparation of packets: the part of the work that needs no table. A thread prepares packets before it gets access
-//! to a table that it shares with other threads, and before the cache lines of the table arrive.
+//! The preparation of packets: the part of the work that needs no table. A thread prepares packets before it gets
+//! access to a table that it shares with other threads, and before the cache lines of the table arrive.
 
 use crate::compared::{Compared, Selector};
 use crate::table::Prefetcher;
@@ -24,8 +24,8 @@ impl Prepared {
         self
     }
 
-    /// The shard of the packet if a table is divided into `count` shards, a power of two of at most 16. A packet and its
-    /// copies have the same shard if [`Settings::shards`] permits more than one.
+    /// The shard of the packet if a table is divided into `count` shards, a power of two of at most 16. A packet and
+    /// its copies have the same shard if [`Settings::shards`] permits more than one.
     #[inline]
     pub fn shard(&self, count: usize) -> usize {
         (self.0.head.key >> SHARD_BIT) as usize & (count - 1)

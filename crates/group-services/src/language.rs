@@ -174,7 +174,7 @@ impl CompiledProgram {
     fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, Refusal> {
         let context = |interface: &IngressInterface| QueueContext {
             link_type: self.context.link_type,
-            interface: interface.number.into(),
+            interface: interface.number,
             ingress: ingress(self.executable.program(), &interface.name),
             counters: Arc::clone(&self.counters),
             label: format!("group {group} at {}", interface.name).into(),

@@ -14,7 +14,7 @@ pub struct QueueContext {
     /// The pcap link type of the frames.
     pub link_type: u16,
     /// The number of the interface.
-    pub interface: u32,
+    pub interface: u16,
     /// See [`ir::Meta::Ingress`].
     pub ingress: u16,
     /// The numbers by which the program's instructions refer to its counters.
@@ -77,6 +77,7 @@ impl QueueContext {
             port: self.interface,
             queue: desc.queue.into(),
             ingress: self.ingress,
+            duplicate: desc.duplicate_class().map_or(0, |class| class as u8),
             outgoing: u8::from(desc.flags & ring::flag::OUTGOING != 0),
             ..Facts::default()
         };

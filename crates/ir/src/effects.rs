@@ -32,7 +32,7 @@ pub enum Effect {
     /// Reads headers of the packets inside tunnels.
     Tunnel,
     /// Reads a value that only the worker in user space can provide: the worker's packet sequence number, the NIC's
-    /// hash, or the addresses of this host.
+    /// hash, the addresses of this host, or whether the packet is a duplicate.
     Local,
     /// Uses fragment tracking, which gives all fragments of a datagram the steering and the ports of the first
     /// fragment.
@@ -180,7 +180,8 @@ impl Program {
                         note(Effect::Tunnel);
                     }
                 }
-                Inst::Meta { meta: Meta::Sequence | Meta::Rss, .. } => note(Effect::Local),
+                Inst::Meta { meta: Meta::Sequence | Meta::Rss | Meta::Duplicate, .. } => note(Effect::Local),
+                Inst::Duplicate { .. } => note(Effect::Local),
                 Inst::Member { set, .. } if self.sets.get(usize::from(*set)) == Some(&Set::Host) => note(Effect::Local),
                 _ => (),
             }

@@ -42,7 +42,11 @@ pub struct Facts {
     /// The mark that the packet has before the program runs.
     pub mark: u32,
     /// See [`Meta::Port`].
-    pub port: u32,
+    pub port: u16,
+    /// See [`Meta::Duplicate`].
+    pub duplicate: u8,
+    /// Always 0, so that the structure has no padding.
+    pub reserved: u8,
     /// See [`Meta::Queue`].
     pub queue: u16,
     /// See [`Meta::Vlan`].
@@ -165,6 +169,7 @@ impl Facts {
             Meta::Queue => self.queue.into(),
             Meta::Rss => self.rss.into(),
             Meta::Sequence => self.sequence,
+            Meta::Duplicate => self.duplicate.into(),
             Meta::Outgoing => self.outgoing.into(),
             Meta::Ethernet => self.ethernet.into(),
             Meta::Vlan => self.vlan.into(),

@@ -174,6 +174,14 @@ pub enum Inst {
         /// The value that follows from the headers of this packet alone; 0 if there is none.
         value: Operand,
     },
+    /// Sets `to` to the number of the duplicate class of the packet among the packets that the detector compared
+    /// before; to 0 if the packet is no duplicate; see [`DuplicateDetectors`](crate::DuplicateDetectors::class).
+    Duplicate {
+        /// Destination register.
+        to: Reg,
+        /// Index into [`super::Program::detectors`].
+        detector: u16,
+    },
     /// Adds `by` to a counter of the group; the counter wraps around.
     Count {
         /// The counter, below [`super::COUNTERS`].
@@ -259,7 +267,8 @@ impl Inst {
             | Self::Has { to, .. }
             | Self::MapGet { to, .. }
             | Self::MapAdd { to, .. }
-            | Self::Datagram { to, .. } => Some(to),
+            | Self::Datagram { to, .. }
+            | Self::Duplicate { to, .. } => Some(to),
             Self::Set { .. }
             | Self::MapPut { .. }
             | Self::MapDelete { .. }
@@ -279,7 +288,7 @@ impl Inst {
         };
         match self {
             Self::Const { .. } | Self::Fact { .. } | Self::Meta { .. } | Self::Get { .. } => (),
-            Self::Forward { .. } | Self::Kernel | Self::Log(_) => (),
+            Self::Duplicate { .. } | Self::Forward { .. } | Self::Kernel | Self::Log(_) => (),
             Self::Copy { from, .. } | Self::Mix { from, .. } => operand(&(*from).into()),
             Self::Op { a, b, .. } | Self::Is { a, b, .. } => {
                 operand(&(*a).into());

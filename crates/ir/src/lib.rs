@@ -3,7 +3,7 @@
 //! that a program may read in addition to the bytes of a packet.
 //!
 //! ```text
-//! program = tables (egress interfaces, messages, maps, sets) + blocks b0 b1 … bn
+//! program = tables (egress interfaces, messages, maps, sets, detectors) + blocks b0 b1 … bn
 //! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
 //! ```
 //! **Control.** Execution begins in block b0. The end of a block leads only to blocks with a greater number. So no
@@ -42,6 +42,10 @@
 //! the ports). If the [`FragmentTracker`] has no value for the datagram yet, the instruction stores its operand `value`
 //! there, unless it is 0, and yields it. If the packet is not a fragment, the instruction yields its operand `value`.
 //!
+//! **Duplicates.** [`Inst::Duplicate`] compares the packet with the packets that its detector compared before, and
+//! yields the duplicate class of the packet ([`DuplicateDetectors`]). [`Meta::Duplicate`] is the class that the engine
+//! found.
+//!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
 //! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
 //! a program can be split between two stages ([`Program::split`]): only the verdict record is passed from the first
@@ -52,6 +56,7 @@ mod address;
 mod build;
 mod common_case;
 mod cost;
+pub mod duplicate_detectors;
 mod effects;
 pub mod facts;
 pub mod fragment_tracker;
@@ -71,6 +76,7 @@ pub use address::{mapped, wide};
 pub use build::{Builder, Label};
 pub use common_case::CommonCase;
 pub use cost::Cost;
+pub use duplicate_detectors::{Detection, DuplicateDetectors};
 pub use effects::{Effect, Effects};
 pub use facts::Facts;
 pub use fragment_tracker::FragmentTracker;
@@ -93,6 +99,8 @@ pub const MAX_REGISTERS: u16 = 1 << 13;
 pub const MAX_KEY_WORDS: usize = 8;
 /// Maximum number of maps of a program.
 pub const MAX_MAPS: usize = 64;
+/// Maximum number of detectors of duplicates of a program.
+pub const MAX_DETECTORS: usize = 8;
 /// Maximum number of `forward` instructions on one path through a program.
 pub const MAX_FORWARDS: u32 = 16;
 /// Number of counters of a group.
@@ -308,6 +316,9 @@ pub enum Meta {
     Rss,
     /// The number of packets that this worker (instance of the program) evaluated before this packet.
     Sequence,
+    /// The number of the duplicate class ([`base::DuplicateClass`]) with which the engine marked the packet; 0 if the
+    /// packet is not marked.
+    Duplicate,
     /// 1 if this host sent the packet, 0 if the packet was received.
     Outgoing,
     /// 1 if the packet begins with a complete Ethernet header, otherwise 0.
@@ -401,6 +412,8 @@ pub struct Program {
     pub maps: Vec<Map>,
     /// The sets of addresses.
     pub sets: Vec<Set>,
+    /// The detectors of duplicates.
+    pub detectors: Vec<Detection>,
     /// The stages of the pipeline, in order. Their first blocks ascend, and the first stage begins with b0.
     pub stages: Vec<Stage>,
     /// The first tcpdump filter in the program, and the link type for which that filter was compiled.

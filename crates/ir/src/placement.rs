@@ -272,7 +272,8 @@ fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
         for (i, inst) in block.code.iter().enumerate().rev() {
             let obstacle = match inst {
                 Inst::Log(_) => Some(Obstacle::Log),
-                Inst::Meta { meta: Meta::Sequence | Meta::Rss, .. } => Some(Obstacle::Local),
+                Inst::Meta { meta: Meta::Sequence | Meta::Rss | Meta::Duplicate, .. } => Some(Obstacle::Local),
+                Inst::Duplicate { .. } => Some(Obstacle::Local),
                 Inst::Member { set, .. } if program.sets.get(usize::from(*set)) == Some(&Set::Host) => {
                     Some(Obstacle::Local)
                 }

@@ -23,6 +23,9 @@ impl fmt::Display for Program {
                 Set::Host => writeln!(f, "set {i} = addresses of the interface")?,
             }
         }
+        for (i, detector) in self.detectors.iter().enumerate() {
+            writeln!(f, "detector {i} = within {} ms", detector.window / 1_000_000)?;
+        }
         for (i, block) in self.blocks.iter().enumerate() {
             if let Ok(stage) = self.stages.binary_search_by_key(&i, |s| s.first.0 as usize) {
                 writeln!(f, "stage {}", self.stages[stage].text)?;
@@ -76,6 +79,7 @@ impl fmt::Display for Named<'_> {
             Inst::MapAdd { to, map: m, key, by } => write!(f, "{to} = {}[{}] += {by}", map(m), InstText(key)),
             Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), InstText(key)),
             Inst::Datagram { to, parts, form, value } => write!(f, "{to} = {parts}.datagram {form:#x} else {value}"),
+            Inst::Duplicate { to, detector } => write!(f, "{to} = duplicate {detector}"),
             Inst::Count { counter, by } => write!(f, "counter {counter} += {by}"),
             Inst::Forward { interface } => write!(f, "forward {}", text(&self.0.egress_interfaces, interface)),
             Inst::Kernel => f.write_str("kernel"),

@@ -267,7 +267,7 @@ impl Pass {
             }
             Inst::Get { var, .. } => known.record[*var as usize],
             Inst::Member { set, hi, lo, .. } => self.values.of(Expr::Member(*set, of(hi), of(lo))),
-            Inst::Has { .. } | Inst::MapGet { .. } => self.unknown(),
+            Inst::Has { .. } | Inst::MapGet { .. } | Inst::Duplicate { .. } => self.unknown(),
             Inst::MapAdd { by: other, .. } | Inst::Datagram { value: other, .. } => {
                 *other = self.plain(*other, known);
                 self.unknown()

@@ -6,8 +6,8 @@
 //! the verifier relies on a fact only if the fact holds at the ends of all predecessors of the block.
 
 use super::{
-    Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_FORWARDS, MAX_INSTRUCTIONS, MAX_KEY_WORDS,
-    MAX_MAPS, MAX_OFFSET, MAX_REGISTERS, Program, Reg, Var,
+    Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_DETECTORS, MAX_FORWARDS, MAX_INSTRUCTIONS,
+    MAX_KEY_WORDS, MAX_MAPS, MAX_OFFSET, MAX_REGISTERS, Program, Reg, Var,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +25,11 @@ pub enum VerifyError {
         have: usize,
         /// The maximum.
         most: usize,
+    },
+    /// The window of a detector of duplicates is 0 or too long.
+    Window {
+        /// The detector.
+        detector: usize,
     },
     /// A block jumps to itself, to an earlier block, or to a block that does not exist.
     Jump {
@@ -216,6 +221,7 @@ impl Program {
             ("instructions", instructions, MAX_INSTRUCTIONS),
             ("registers", self.registers.into(), MAX_REGISTERS.into()),
             ("maps", self.maps.len(), MAX_MAPS),
+            ("detectors", self.detectors.len(), MAX_DETECTORS),
         ] {
             if have > most {
                 return Err(VerifyError::TooMany { what, have, most });
@@ -227,6 +233,11 @@ impl Program {
             }
             if m.capacity == 0 || m.capacity > MAX_CAPACITY {
                 return Err(VerifyError::Map { map, why: "a map holds between 1 and 2^26 entries" });
+            }
+        }
+        for (detector, detection) in self.detectors.iter().enumerate() {
+            if !(1..=crate::duplicate_detectors::WINDOW_MAX).contains(&detection.window) {
+                return Err(VerifyError::Window { detector });
             }
         }
         for (set, s) in self.sets.iter().enumerate() {
@@ -309,6 +320,7 @@ impl Program {
                 return Err(VerifyError::Value { block, var: Var::Kind, value: *value });
             }
             Inst::Member { set, .. } => entry("sets", *set, self.sets.len())?,
+            Inst::Duplicate { detector, .. } => entry("detectors", *detector, self.detectors.len())?,
             Inst::Has { map, key, .. }
             | Inst::MapGet { map, key, .. }
             | Inst::MapPut { map, key, .. }
@@ -361,6 +373,7 @@ impl fmt::Display for VerifyError {
             Self::KeyWords { block, map, have, need } => {
                 write!(f, "block b{block} uses a key of {have} words for map {map}, which declares {need}")
             }
+            Self::Window { detector } => write!(f, "detector {detector}: a window has 1 ns to 60 s"),
             Self::Map { map, why } => write!(f, "map {map}: {why}"),
             Self::Value { block, var, value } => {
                 write!(f, "block b{block} sets {var:?} to {value}, which is not a valid value of this variable")

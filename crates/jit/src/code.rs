@@ -149,7 +149,15 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|e| Refusal::Host(e.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     builder.memory_provider(Box::<Memory>::default());
-    for host in [HostCall::Act, HostCall::Trace, HostCall::Member, HostCall::ParseDepth, HostCall::Datagram] {
+    let fixed = [
+        HostCall::Act,
+        HostCall::Trace,
+        HostCall::Member,
+        HostCall::ParseDepth,
+        HostCall::Datagram,
+        HostCall::Duplicate,
+    ];
+    for host in fixed {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }
     for words in 1..=MAX_KEY_WORDS as u8 {

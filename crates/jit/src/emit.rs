@@ -363,6 +363,7 @@ impl Emitter<'_> {
             }
             Inst::Member { set, hi, lo, .. } => self.member(*set, *hi, *lo)?,
             Inst::Datagram { parts, form, value, .. } => self.datagram(*parts, *form, *value)?,
+            Inst::Duplicate { detector, .. } => self.duplicate(*detector)?,
             Inst::Has { map, key, .. } => self.table(HostCall::Has, *map, key, None)?,
             Inst::MapGet { map, key, .. } => self.table(HostCall::Get, *map, key, None)?,
             Inst::MapAdd { map, key, by, .. } => self.table(HostCall::Add, *map, key, Some(*by))?,
@@ -453,6 +454,17 @@ impl Emitter<'_> {
         let datagrams = self.fixed(I64, self.context, host::at::DATAGRAMS);
         let of = self.number(host::of_datagram(parts, form));
         self.call(HostCall::Datagram, 0, &[datagrams, self.here, of, value])
+    }
+
+    /// Emits a call of a detector of duplicates. The prefetch function must not have effects, so it does not call the
+    /// detector and continues as for a packet that is no duplicate.
+    fn duplicate(&mut self, detector: u16) -> Result<Value, Refusal> {
+        if !self.task.is_evaluation() {
+            return Ok(self.number(0));
+        }
+        let detectors = self.fixed(I64, self.context, host::at::DETECTORS);
+        let detector = self.number(detector.into());
+        self.call(HostCall::Duplicate, 0, &[detectors, self.here, detector])
     }
 
     /// Emits a call of a function of a flow map, whose table is in the context.

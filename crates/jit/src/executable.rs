@@ -8,10 +8,10 @@ use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
 use crate::table::Table;
 use crate::task::Task;
-use ::ir::FragmentTracker;
 use ::ir::interp::{Execution, Interpreter, ProgramState};
 use ::ir::{COUNTERS, Map, Program, Start};
-use std::sync::Arc;
+use ::ir::{DuplicateDetectors, FragmentTracker};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Number of packets whose map entries are prefetched together: enough to hide the memory latency, and so few that the
@@ -36,6 +36,8 @@ struct Shared {
     rest: Option<Program>,
     parse_depth: ParseDepth,
     native: Option<Native>,
+    /// The detectors of duplicates that the workers share, after the first of these workers was created.
+    detectors: OnceLock<Arc<DuplicateDetectors>>,
 }
 
 #[derive(Debug)]
@@ -163,7 +165,8 @@ impl Executable {
             Some(native) => native.forms.iter().map(|form| form.parse_depth).max(),
             None => std::iter::once(&program).chain(&rest).map(ParseDepth::of).max(),
         };
-        Self { shared: Arc::new(Shared { program, rest, parse_depth: depth.unwrap_or_default(), native }) }
+        let parse_depth = depth.unwrap_or_default();
+        Self { shared: Arc::new(Shared { program, rest, parse_depth, native, detectors: OnceLock::new() }) }
     }
 
     /// The program in the IR.
@@ -171,10 +174,12 @@ impl Executable {
         &self.shared.program
     }
 
-    /// Size in bytes of the flow maps of one worker when they are full. Memory pages of a map are allocated on first
-    /// use, but traffic may use every page.
+    /// Size in bytes of the flow maps of one worker when they are full, and of the detectors of duplicates. Memory
+    /// pages of a map are allocated on first use, but traffic may use every page.
     pub fn memory(&self) -> u64 {
-        self.shared.program.maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add)
+        let program = &self.shared.program;
+        let detectors = program.detectors.iter().map(|detector| detector.settings().memory());
+        program.maps.iter().map(Table::bytes_of).chain(detectors).fold(0, u64::saturating_add)
     }
 
     /// How the program runs.
@@ -194,15 +199,28 @@ impl Executable {
     /// # Errors
     /// The memory for a flow map cannot be allocated.
     pub fn worker(&self, hash_key: u64) -> Result<Worker, Refusal> {
-        self.worker_among(hash_key, Arc::new(FragmentTracker::new(hash_key)))
+        let detectors = Arc::new(DuplicateDetectors::of(&self.shared.program, hash_key));
+        self.worker_with(hash_key, Arc::new(FragmentTracker::new(hash_key)), detectors)
     }
 
-    /// Creates a worker that shares the fragment tracker `datagrams` with other workers. Sharing is necessary if the
-    /// fragments of one datagram may be processed by different workers.
+    /// Creates a worker that shares the fragment tracker `datagrams` with other workers, and the detectors of
+    /// duplicates with the other workers of this executable that this function created. Sharing is necessary if
+    /// different workers may process the fragments of one datagram, or the copies of one packet. A program that
+    /// replaces this program has new detectors.
     ///
     /// # Errors
     /// As for [`Executable::worker`].
     pub fn worker_among(&self, hash_key: u64, datagrams: Arc<FragmentTracker>) -> Result<Worker, Refusal> {
+        let new = || Arc::new(DuplicateDetectors::of(&self.shared.program, hash_key));
+        self.worker_with(hash_key, datagrams, Arc::clone(self.shared.detectors.get_or_init(new)))
+    }
+
+    fn worker_with(
+        &self,
+        hash_key: u64,
+        datagrams: Arc<FragmentTracker>,
+        detectors: Arc<DuplicateDetectors>,
+    ) -> Result<Worker, Refusal> {
         let program = &self.shared.program;
         let state = if self.shared.native.is_some() {
             let table = |map: &Map| {
@@ -214,10 +232,12 @@ impl Executable {
         } else {
             State::Interpreted(Box::new(ProgramState {
                 datagrams: Arc::clone(&datagrams),
+                detectors: Arc::clone(&detectors),
                 ..ProgramState::of(program, hash_key)
             }))
         };
-        Ok(Worker { executable: self.clone(), state, datagrams, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
+        let (acts, traces) = (Vec::new(), Vec::new());
+        Ok(Worker { executable: self.clone(), state, datagrams, detectors, acts, traces, sequence: 0 })
     }
 }
 
@@ -237,6 +257,7 @@ pub struct Worker {
     state: State,
     /// The fragment tracking. The state of an interpreted worker refers to the same fragment tracking.
     datagrams: Arc<FragmentTracker>,
+    detectors: Arc<DuplicateDetectors>,
     acts: Vec<PacketAction>,
     traces: Vec<Execution>,
     sequence: u64,
@@ -297,6 +318,7 @@ impl Worker {
                     acts: &mut self.acts,
                     traces: &mut self.traces,
                     datagrams: &*self.datagrams,
+                    detectors: &*self.detectors,
                     sequence,
                 };
                 if packets.len() > 1 {

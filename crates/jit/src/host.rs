@@ -4,8 +4,8 @@
 
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
-use ::ir::FragmentTracker;
 use ::ir::interp::{Action, Execution};
+use ::ir::{DuplicateDetectors, FragmentTracker};
 use ::ir::{FragmentScope, Log, Set};
 
 /// The data that generated code needs in addition to the packets. The pointers are valid during one call of the
@@ -21,6 +21,7 @@ pub(crate) struct Context {
     pub acts: *mut Vec<PacketAction>,
     pub traces: *mut Vec<Execution>,
     pub datagrams: *const FragmentTracker,
+    pub detectors: *const DuplicateDetectors,
     /// The number of packets that the worker evaluated before the first packet of this call.
     pub sequence: u64,
 }
@@ -36,6 +37,7 @@ pub(crate) mod at {
     pub const ACTS: usize = offset_of!(Context, acts);
     pub const TRACES: usize = offset_of!(Context, traces);
     pub const DATAGRAMS: usize = offset_of!(Context, datagrams);
+    pub const DETECTORS: usize = offset_of!(Context, detectors);
     pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
@@ -105,6 +107,20 @@ pub(crate) unsafe extern "C" fn datagram(
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
 }
 
+/// Returns the number of the duplicate class of a packet, or 0.
+pub(crate) unsafe extern "C" fn duplicate(
+    detectors: *const DuplicateDetectors,
+    packet: *mut Packet<'_>,
+    detector: u64,
+) -> u64 {
+    // SAFETY: `detectors` are those in the `Context`, which live as long as the worker, and `packet` is among the
+    // packets that were passed to the generated code; no other code uses it during the call.
+    let (detectors, packet) = unsafe { (&*detectors, &mut *packet) };
+    // The code for a common case runs before the headers are parsed.
+    packet.look(ParseDepth::Outer);
+    detectors.class(detector as u16, packet.bytes(), &packet.facts)
+}
+
 /// Encodes the two parameters of fragment tracking, `parts` and `form`, as one number.
 pub(crate) const fn of_datagram(parts: FragmentScope, form: u32) -> u64 {
     (parts as u64) << 32 | form as u64
@@ -166,6 +182,7 @@ pub(crate) enum HostCall {
     Member,
     ParseDepth,
     Datagram,
+    Duplicate,
     Has,
     Get,
     Put,
@@ -198,6 +215,7 @@ impl HostCall {
             Self::Member => member as *const u8,
             Self::ParseDepth => look as *const u8,
             Self::Datagram => datagram as *const u8,
+            Self::Duplicate => duplicate as *const u8,
             Self::Has => by_words!(has),
             Self::Get => by_words!(get),
             Self::Put => by_words!(put),
@@ -211,7 +229,7 @@ impl HostCall {
     pub const fn shape(self) -> (&'static [u8], bool) {
         match self {
             Self::Act => (&[64, 64, 32], false),
-            Self::Member => (&[64, 64, 64], true),
+            Self::Member | Self::Duplicate => (&[64, 64, 64], true),
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add | Self::Datagram => (&[64, 64, 64, 64], true),

@@ -54,6 +54,7 @@ impl ParseDepth {
             | Inst::Datagram { parts: FragmentScope::Inner | FragmentScope::Enclosing, .. } => Self::Inner,
             Inst::Fact { layer: Layer::Outer, .. }
             | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. }
+            | Inst::Duplicate { .. }
             | Inst::Datagram { parts: FragmentScope::Outer, .. } => Self::Outer,
             _ => Self::Bytes,
         }
@@ -218,7 +219,8 @@ pub(crate) mod at {
             Meta::Sequence => (offset_of!(Facts, sequence), types::I64),
             Meta::WireLen => (offset_of!(Facts, wire_len), types::I32),
             Meta::Rss => (offset_of!(Facts, rss), types::I32),
-            Meta::Port => (offset_of!(Facts, port), types::I32),
+            Meta::Port => (offset_of!(Facts, port), types::I16),
+            Meta::Duplicate => (offset_of!(Facts, duplicate), types::I8),
             Meta::Queue => (offset_of!(Facts, queue), types::I16),
             Meta::Vlan => (offset_of!(Facts, vlan), types::I16),
             Meta::Ingress => (offset_of!(Facts, ingress), types::I16),

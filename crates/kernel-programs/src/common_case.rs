@@ -232,6 +232,7 @@ fn registers(inst: &mut Inst, see: &mut impl FnMut(&mut Reg)) {
             base.iter_mut().for_each(&mut *see);
             see(to);
         }
+        Inst::Duplicate { to, .. } => see(to),
         Inst::Set { from, .. } => operand(from, see),
         Inst::Datagram { to, value, .. } => {
             operand(value, see);

@@ -3,6 +3,7 @@
 //! A term has one variant for each construct of the language. The function table builds terms, and [`crate::lower`]
 //! translates them to the IR. Terms are trees without sharing; the evaluation limits their size.
 
+use base::DuplicateClass;
 use ir::Prefix;
 use ir::key::Key;
 use ir::{Cmp, Expiry, Log, Op};
@@ -54,6 +55,9 @@ pub enum ActionTerm {
     Count(u8, u64),
     /// Stores this number in the map entry of the packet's flow.
     Put(Arc<FlowMap>, u64),
+    /// Drops the packet if it is a duplicate of a packet that this action passed or dropped at most this number of
+    /// nanoseconds before.
+    Unique(u64),
     /// Adds this number (wrapping) to the number that is stored in the map entry of the packet's flow.
     Add(Arc<FlowMap>, u64),
     /// Removes the map entry of the packet's flow.
@@ -130,6 +134,8 @@ pub enum Pred {
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
+    /// The engine marked the packet as a duplicate of this class; `None`: of any class.
+    Duplicate(Option<DuplicateClass>),
     /// The packet is a fragment: a first fragment, if the first flag is set, or a later fragment, if the second flag is
     /// set.
     Fragment(bool, bool),

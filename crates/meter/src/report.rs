@@ -11,8 +11,8 @@ pub struct MeterReport {
     pub packets: u64,
     /// Bytes on the wire of the metered packets.
     pub bytes: u64,
-    /// Stored packets that the engine marked as copies of earlier packets. They are counted apart in the series rows, and
-    /// are in no flow.
+    /// Stored packets that the engine marked as copies of earlier packets. They are counted apart in the series rows,
+    /// and are in no flow.
     pub duplicates: u64,
     /// Bytes on the wire of the packets that `duplicates` counts.
     pub duplicate_bytes: u64,

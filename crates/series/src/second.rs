@@ -10,8 +10,8 @@
 //! tcp           combinations of FIN, SYN, RST, (PSH), ACK, 32 counters
 //! ```
 //!
-//! A packet changes one entry of each table except `duplicate`; a marked copy changes only `duplicate`. All tables merge exactly (sums and maxima), so the result does not depend
-//! on the distribution of packets among several meters.
+//! A packet changes one entry of each table except `duplicate`; a marked copy changes only `duplicate`. All tables
+//! merge exactly (sums and maxima), so the result does not depend on the distribution of packets among several meters.
 
 use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TimestampCounters, TrafficClass, Volume};
 use base::Tally;

@@ -72,8 +72,12 @@ impl<M: Machine> Both<M> {
             );
             return false;
         }
-        let facts =
-            Facts { time, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::of(frame, 0, OPTIONS.link_type) };
+        let facts = Facts {
+            time,
+            port: OPTIONS.port as u16,
+            ingress: OPTIONS.ingress,
+            ..Facts::of(frame, 0, OPTIONS.link_type)
+        };
         let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
         let RunResult { verdict, outcome, metadata } = &result;
         let expected = match (&out.actions[..], out.kernel, metadata) {

@@ -52,7 +52,13 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
 
     fn source(&self, packet: &Packet) -> Facts {
         let wire_len = packet.bytes.len() as u32;
-        Facts { time: packet.facts.time, wire_len, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::default() }
+        Facts {
+            time: packet.facts.time,
+            wire_len,
+            port: OPTIONS.port as u16,
+            ingress: OPTIONS.ingress,
+            ..Facts::default()
+        }
     }
 
     fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {

@@ -86,7 +86,7 @@ fn the_three_commands_of_every_example_have_the_described_result() {
         .map(|e| e.expect("an entry").file_name().into_string().expect("characters"))
         .collect();
     files.sort();
-    assert!(files.len() >= 11, "{files:?}");
+    assert!(files.len() >= 12, "{files:?}");
     let Some(testbed) = Testbed::new(test) else { return };
     let sent = conversations(10);
     let mut engine = None;

@@ -18,10 +18,13 @@ pub use fragment::FragmentTracker;
 pub use table::Table;
 
 use crate::case::Packet;
+use base::Timestamp;
+use duplicates::Detector;
 use ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, Log, VerdictKind};
 use ir::{Key, Prefix};
 use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use view::View;
 
 /// The environment of a program: all values that the program can read, except its packets and its own state.
@@ -49,11 +52,18 @@ pub struct ProgramState {
     pub counters: [u64; COUNTERS as usize],
     /// State of fragmented datagrams.
     pub datagrams: FragmentTracker,
+    /// The detectors of duplicates, by the address of their term.
+    pub detectors: BTreeMap<usize, Detector>,
 }
 
 impl Default for ProgramState {
     fn default() -> Self {
-        Self { tables: BTreeMap::new(), counters: [0; COUNTERS as usize], datagrams: FragmentTracker::default() }
+        Self {
+            tables: BTreeMap::new(),
+            counters: [0; COUNTERS as usize],
+            datagrams: FragmentTracker::default(),
+            detectors: BTreeMap::new(),
+        }
     }
 }
 
@@ -246,11 +256,37 @@ impl Run<'_> {
                 let counter = &mut self.memory.counters[usize::from(*counter)];
                 *counter = counter.wrapping_add(*by);
             }
+            ActionTerm::Unique(window) => return !self.is_duplicate(std::ptr::from_ref(act).addr(), *window),
             ActionTerm::Put(map, value) => self.on_flow(map, scope, |table, key, now| table.put(key, *value, now)),
             ActionTerm::Add(map, by) => self.on_flow(map, scope, |table, key, now| table.add(key, *by, now)),
             ActionTerm::Forget(map) => self.on_flow(map, scope, |table, key, _| table.forget(&key)),
         }
         true
+    }
+
+    /// True if the packet is a duplicate of a packet that the same term, at this address, compared before.
+    fn is_duplicate(&mut self, term: usize, window: u64) -> bool {
+        if self.view.macs.is_none() {
+            return false;
+        }
+        let packet = duplicates::Packet {
+            ts: Timestamp::from_nanos(self.packet.facts.time),
+            data: &self.packet.bytes,
+            wire_len: self.view.len,
+            link_type: wire::link::ETHERNET,
+            interface: self.packet.facts.port,
+        };
+        let detectors = &mut self.memory.detectors;
+        let detector = detectors.entry(term).or_insert_with(|| {
+            let settings = duplicates::Settings {
+                window: Duration::from_nanos(window),
+                records: 65_536,
+                unordered_interfaces: true,
+                ..duplicates::Settings::default()
+            };
+            Detector::new(settings, self.world.hash_key).expect("valid settings")
+        });
+        detector.inspect(&packet).is_some()
     }
 
     fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut scope: ParsedPacket) -> bool {

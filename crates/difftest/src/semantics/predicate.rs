@@ -42,6 +42,10 @@ impl Run<'_> {
             }
             Pred::Address(end, nets) => self.has_address(*end, nets, scope),
             Pred::Host(end) => self.has_address(*end, &self.world.host, scope),
+            Pred::Duplicate(class) => {
+                let marked = self.packet.facts.duplicate;
+                class.map_or(marked != 0, |class| marked == class as u8)
+            }
             Pred::Outgoing => self.packet.facts.outgoing != 0,
             Pred::Fragment(first, later) => layer.ip.is_some_and(|ip| match ip.part {
                 Fragment::Whole => false,

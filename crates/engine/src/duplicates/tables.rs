@@ -1,8 +1,9 @@
 //! The tables of a capture: a table for each queue, for each interface, or for all interfaces of the process.
 //!
-//! A shared table is divided into shards, each with its own lock, so that two threads seldom wait for each other. A thread
-//! has at most one lock at a time, and waits for nothing while it has a lock; therefore no deadlock is possible. A thread
-//! that panics releases its lock, and the other threads continue with the shard: each record of a shard is valid alone.
+//! A shared table is divided into shards, each with its own lock, so that two threads seldom wait for each other. A
+//! thread has at most one lock at a time, and waits for nothing while it has a lock; therefore no deadlock is possible.
+//! A thread that panics releases its lock, and the other threads continue with the shard: each record of a shard is
+//! valid alone.
 
 use ::duplicates::{Detector, Duplicate, Packet, Prefetcher, Prepared, Preparer, Settings, SettingsError};
 use meter::MemoryHints;

@@ -9,7 +9,9 @@ pub use table::Table;
 
 use crate::facts::Facts;
 use crate::fragment_tracker::FragmentTracker;
-use crate::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Program, Reg, Var, VerdictKind};
+use crate::{
+    ANY_CLASS, COUNTERS, DEFAULT_CLASS, DuplicateDetectors, End, Inst, Log, Operand, Program, Reg, Var, VerdictKind,
+};
 use base::hash::mix64;
 use std::sync::Arc;
 
@@ -97,6 +99,8 @@ pub struct ProgramState {
     pub hash_key: u64,
     /// The fragment tracker. Clones of this state share the same tracker.
     pub datagrams: Arc<FragmentTracker>,
+    /// The detectors of duplicates. Clones of this state share the same detectors.
+    pub detectors: Arc<DuplicateDetectors>,
 }
 
 impl ProgramState {
@@ -104,7 +108,8 @@ impl ProgramState {
     pub fn of(program: &Program, hash_key: u64) -> Self {
         let tables = program.maps.iter().map(Table::new).collect();
         let datagrams = Arc::new(FragmentTracker::new(hash_key));
-        Self { tables, counters: [0; COUNTERS as usize], hash_key, datagrams }
+        let detectors = Arc::new(DuplicateDetectors::of(program, hash_key));
+        Self { tables, counters: [0; COUNTERS as usize], hash_key, datagrams, detectors }
     }
 }
 
@@ -215,6 +220,7 @@ impl Run<'_> {
             Inst::Datagram { parts, form, value, .. } => {
                 self.memory.datagrams.number(self.frame, self.facts, *parts, *form, self.operand(*value))
             }
+            Inst::Duplicate { detector, .. } => self.memory.detectors.class(*detector, self.frame, self.facts),
             Inst::Has { map, key, .. } => {
                 let (key, now) = (self.words(key), self.facts.time);
                 self.memory.tables.get(usize::from(*map)).is_some_and(|t| t.has(&key, now)).into()

@@ -240,9 +240,10 @@ impl<'a> Emitter<'a> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*interface) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // Log and fragment tracking instructions need no code: a program in the kernel stops before a log
-            // instruction, and the function `plain` has replaced the fragment tracking instructions by copies.
-            Inst::Log(_) | Inst::Datagram { .. } => (),
+            // Log, duplicate and fragment tracking instructions need no code: a program in the kernel stops before a
+            // log or duplicate instruction, and the function `plain` has replaced the fragment tracking instructions by
+            // copies.
+            Inst::Log(_) | Inst::Datagram { .. } | Inst::Duplicate { .. } => (),
         }
     }
 
@@ -273,6 +274,7 @@ impl<'a> Emitter<'a> {
             Meta::Port
             | Meta::Rss
             | Meta::Sequence
+            | Meta::Duplicate
             | Meta::Outgoing
             | Meta::Ethernet
             | Meta::Depth

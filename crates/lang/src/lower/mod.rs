@@ -13,7 +13,10 @@ mod steering;
 
 use crate::term::{ActionTerm, Endpoint, FlowMap, LogItem, PacketScope, Prop};
 use ir::key::Key;
-use ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind};
+use ir::{
+    ANY_CLASS, Builder, Cmp, Detection, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var,
+    VerdictKind,
+};
 use std::sync::Arc;
 
 /// Lowers an action to a program. [`crate::term::Steering::Common`] does not steer in this program; it only passes the
@@ -148,6 +151,18 @@ impl Lower {
             ActionTerm::Mark(mark) => self.b.set(Var::Mark, u64::from(*mark)),
             ActionTerm::State(state) => self.b.set(Var::State, u64::from(*state)),
             ActionTerm::Count(counter, by) => self.b.push(Inst::Count { counter: *counter, by: Operand::Imm(*by) }),
+            ActionTerm::Unique(window) => {
+                let (to, unique) = (self.b.reg(), self.b.label());
+                let detectors = &mut self.b.tables().detectors;
+                detectors.push(Detection { window: *window });
+                let detector = detectors.len() as u16 - 1;
+                self.b.push(Inst::Duplicate { to, detector });
+                let copy = self.b.label();
+                self.b.branch(to, Cmp::Ne, 0, copy, unique);
+                self.b.place(copy);
+                self.discard(dropped);
+                self.b.place(unique);
+            }
             ActionTerm::Put(map, value) => self.on_flow(map, scope, |b, map, key| {
                 b.push(Inst::MapPut { map, key, value: Operand::Imm(*value) });
             }),

@@ -73,6 +73,13 @@ impl Lower {
                 let outgoing = self.b.meta(Meta::Outgoing);
                 self.b.branch(outgoing, Cmp::Ne, 0, yes, no);
             }
+            Pred::Duplicate(class) => {
+                let found = self.b.meta(Meta::Duplicate);
+                match class {
+                    Some(class) => self.b.branch(found, Cmp::Eq, *class as u64, yes, no),
+                    None => self.b.branch(found, Cmp::Ne, 0, yes, no),
+                }
+            }
             Pred::Fragment(first, later) => {
                 let fragment = self.b.fact(scope.layer(), Fact::Fragment);
                 match (first, later) {

@@ -5,7 +5,11 @@ use super::row::row;
 use super::value::Value;
 use super::{Arguments, EvaluationError, Function, interface};
 use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
+use ir::duplicate_detectors::WINDOW_MAX;
 use ir::{COUNTERS, Effect, Log};
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
 
 const DROP: &[Effect] = &[Effect::Drop];
 const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
@@ -49,6 +53,18 @@ pub const FILTERS: &[Function] = &[
     row!("icmp6", "Act", DROP, "Passes ICMPv6.", |_| transport(Some(6), &[58], ICMP_HEADER)),
     row!("flow", "Act", DROP, "Passes TCP and UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
     row!("vlan", "Act", DROP, "Passes frames with a VLAN tag.", |_| filter(Pred::Vlan(vec![]))),
+    row!(
+        "unique",
+        "Int -> Act",
+        &[Effect::Drop, Effect::Local],
+        "Drops a packet that is a copy of a packet that this function processed at most this number of milliseconds \
+         before, of the classes switching and routing (docs/reference/duplicates.md). All queues and interfaces of a \
+         group share the table, which holds 65,536 packets. Frames without Ethernet header pass.",
+        |g| match g.number(0, WINDOW_MAX / MS)? {
+            0 => Err(EvaluationError::Lifetime),
+            ms => act(ActionTerm::Unique(ms * MS)),
+        }
+    ),
     row!("no_frag", "Act", DROP, "Drops all fragments.", |_| filter(not(Pred::Fragment(true, true)))),
     row!("no_more_frag", "Act", DROP, "Drops later fragments of a datagram.", |_| filter(not(Pred::Fragment(
         false, true

@@ -49,6 +49,8 @@ pub enum EvaluationError {
     Capacity,
     /// The lifetime of flows in a map is 0.
     Lifetime,
+    /// A text is not a class of duplicates.
+    DuplicateClass(String),
     /// A size or probability of a Bloom filter is infinite or too large for the given arguments.
     BloomSize,
 }
@@ -79,6 +81,10 @@ impl fmt::Display for EvaluationError {
             Self::EmptyKey => f.write_str("the key is empty"),
             Self::Capacity => write!(f, "a map holds 1 to {MAX_CAPACITY} flows"),
             Self::Lifetime => f.write_str("a lifetime of 0 milliseconds would remove each flow at once"),
+            Self::DuplicateClass(text) => {
+                let names = base::DuplicateClass::ALL.map(base::DuplicateClass::name).join(", ");
+                write!(f, "{text:?} is not a class of duplicates; write any, {names}")
+            }
             Self::BloomSize => f.write_str("the result for these arguments is infinite or too large"),
         }
     }

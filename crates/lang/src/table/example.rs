@@ -6,6 +6,8 @@ use crate::types::Type;
 
 const WRITTEN: &[(&str, &str)] = &[
     ("filter", "filter (has_port 80)"),
+    ("unique", "unique 100"),
+    ("is_duplicate", "is_duplicate \"routing\""),
     ("addr", "addr 10.0.0.0/8"),
     ("port", "port 80"),
     ("src_port", "src_port 80"),

@@ -21,6 +21,7 @@ pub(crate) use state::UNNAMED;
 use crate::packet_filter::FilterLoops;
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
+use base::DuplicateClass;
 use ir::Prefix;
 use ir::key::Key;
 use ir::{Effect, Effects};
@@ -224,6 +225,13 @@ impl<'a> Arguments<'_, 'a> {
             Ok(filter) => Ok(Pred::Filter(Arc::new(filter))),
             Err(e) => Err(EvaluationError::Filter(e)),
         }
+    }
+
+    /// Returns argument `i` as a class of duplicates; `None` for the text `any`.
+    fn duplicate_class(&self, i: usize) -> Result<Option<DuplicateClass>, EvaluationError> {
+        let text = self.text(i)?;
+        let class = DuplicateClass::ALL.into_iter().find(|class| class.name() == text);
+        if class.is_some() || text == "any" { Ok(class) } else { Err(EvaluationError::DuplicateClass(text)) }
     }
 
     fn change(&self, i: usize) -> Result<i64, EvaluationError> {

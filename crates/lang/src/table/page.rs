@@ -18,7 +18,7 @@ pub fn reference() -> String {
          | kernel | passes the packet to the network stack of the host |\n| log | writes a log |\n\
          | tunnel | inspects the packets inside tunnels |\n\
          | local | reads values that exist only in user space: the packet count of the worker, the hash of the NIC, \
-         addresses of this host |\n\
+         addresses of this host, and whether a packet is a duplicate |\n\
          | datagram | uses fragment tracking: later fragments get the steering and the ports of the first \
          fragment |\n",
     );

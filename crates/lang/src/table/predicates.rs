@@ -231,6 +231,15 @@ pub const PREDICATES: &[Function] = &[
          forwards only packets that arrived.",
         |_| pred(Pred::Outgoing)
     ),
+    row!(
+        "is_duplicate",
+        "Text -> Pred",
+        &[Effect::Local],
+        "The capture marked the packet as a copy of this class: `switching`, `routing`, `nat`, `proxying`, `fragment`, \
+         or `any` class. Packets are marked with `capture.duplicates = \"mark\"`, after the program of the interface; \
+         in that program no packet is marked.",
+        |g| pred(Pred::Duplicate(g.duplicate_class(0)?))
+    ),
     row!("is_rtp", "Pred", NONE, "The packet is RTP, recognised by ports and payload.", |_| pred(Pred::Voip(
         Voip::Rtp
     ))),

@@ -1,10 +1,10 @@
 //! Tests of the intermediate representation: errors of the verifier, and results of the interpreter.
 
-use base::Prng;
+use base::{DuplicateClass, Prng};
 use ir::interp::{Action, Interpreter, ProgramState};
 use ir::{
-    Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Placement, Program, Reg,
-    Set, Stage, Var, VerdictKind, VerifyError, placement,
+    Block, BlockId, Builder, Cmp, Detection, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Placement,
+    Program, Reg, Set, Stage, Var, VerdictKind, VerifyError, placement,
 };
 use ir::{Facts, Key, Prefix};
 use wire::build::Frame;
@@ -255,4 +255,79 @@ fn a_table_is_bounded_and_its_idle_entries_expire() {
 
 fn map(words: u8, capacity: u32, expiry: Expiry) -> Map {
     Map { name: "m".into(), key: Key::default(), words, capacity, expiry }
+}
+
+#[test]
+fn a_detector_has_a_number_and_a_valid_window() {
+    let with = |windows: &[u64], detector| {
+        let detectors = windows.iter().map(|window| Detection { window: *window }).collect();
+        Program { detectors, ..one_block(1, vec![Inst::Duplicate { to: Reg(0), detector }], End::Pass) }.verify()
+    };
+    assert_eq!(with(&[1], 0), Ok(()));
+    assert_eq!(with(&[1], 1), Err(VerifyError::Missing { block: 0, table: "detectors", index: 1 }));
+    assert_eq!(with(&[5, 0], 0), Err(VerifyError::Window { detector: 1 }));
+    assert_eq!(with(&[60_000_000_001], 0), Err(VerifyError::Window { detector: 0 }));
+    assert!(matches!(with(&[1; 9], 0), Err(VerifyError::TooMany { what: "detectors", have: 9, most: 8 })));
+}
+
+/// The packets that `program` passes, of packets with these identifications at these times in nanoseconds.
+fn passed(program: &str, packets: &[(u16, u64)]) -> Vec<bool> {
+    let program = netgrain_lang::compile(program).unwrap_or_else(|e| panic!("{}", e.show(program, "test"))).program;
+    let mut memory = ProgramState::of(&program, 7);
+    let mut interpreter = Interpreter::new(&program);
+    let pass = |(id, time): &(u16, u64)| {
+        let mut bytes = [0; 60];
+        Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fragment(*id, 0, false).fill(&mut bytes);
+        let facts = Facts { time: *time, ..Facts::of(&bytes, 60, link::ETHERNET) };
+        interpreter.run(&bytes, &facts, &mut memory).kind != VerdictKind::Drop
+    };
+    packets.iter().map(pass).collect()
+}
+
+#[test]
+fn unique_drops_the_copies_within_its_window_only() {
+    const MS: u64 = 1_000_000;
+    let packets = [(1, 0), (2, 1), (1, MS), (1, 2 * MS + 1), (0, 3 * MS), (0, 3 * MS)];
+    // Packets with the identification 0 can be repeats of the sender.
+    assert_eq!(passed("main = unique 1", &packets), [true, true, false, true, true, true]);
+    // Each call has a table of its own: the packet is no copy of itself.
+    assert_eq!(passed("main = unique 1 >-> unique 1", &packets), [true, true, false, true, true, true]);
+    assert_eq!(passed("main = inv (unique 1)", &packets), [false, false, true, false, false, false]);
+}
+
+#[test]
+fn is_duplicate_tests_the_class_with_which_the_engine_marked_the_packet() {
+    let (bytes, facts) = udp();
+    let holds = |class: &str, marked: u8| {
+        let program = netgrain_lang::compile(&format!("main = filter (is_duplicate \"{class}\")")).expect("a program").program;
+        let mut memory = ProgramState::of(&program, 7);
+        let facts = Facts { duplicate: marked, ..facts };
+        Interpreter::new(&program).run(&bytes, &facts, &mut memory).kind != VerdictKind::Drop
+    };
+    for class in DuplicateClass::ALL {
+        for marked in 0..=DuplicateClass::COUNT as u8 {
+            assert_eq!(holds(class.name(), marked), marked == class as u8);
+            assert_eq!(holds("any", marked), marked != 0);
+        }
+    }
+    for (program, text) in [
+        ("main = filter (is_duplicate \"natt\")", "write any, switching, routing, nat, proxying, fragment"),
+        ("main = unique 0", "0 milliseconds"),
+        ("main = unique 60001", "the range is 0 to 60000"),
+    ] {
+        let error = netgrain_lang::compile(program).expect_err("an error").show(program, "test");
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn the_detection_of_duplicates_runs_in_user_space() {
+    for stage in ["unique 100", "filter (is_duplicate \"any\")"] {
+        let program = netgrain_lang::compile(&format!("main = ip >-> {stage} >-> tcp")).expect("a program").program;
+        let placed = placement(&program);
+        assert!(
+            matches!(&placed[..], [Placement::Kernel { .. }, Placement::User(_), Placement::User(_)]),
+            "{stage}: {placed:?}"
+        );
+    }
 }

@@ -188,8 +188,8 @@ impl Receiver {
         lengths.len() + further as usize
     }
 
-    /// Calls `each` with the bytes of the next frames in the receive ring that have a single chunk, among the next `most`
-    /// chunks, in the order of arrival. The frames remain in the ring.
+    /// Calls `each` with the bytes of the next frames in the receive ring that have a single chunk, among the next
+    /// `most` chunks, in the order of arrival. The frames remain in the ring.
     pub fn look_ahead(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
         let ready = self.receive.ready(most.min(BATCH as usize) as u32);
         let mut continued = false;

@@ -10,9 +10,12 @@ mod plain;
 mod trial;
 
 use base::Prng;
+use difftest::naive_duplicates::{Naive, OwnedPacket};
 use frames::{FragmentTargets, ParsedFrame, Ports, captured, generated};
 use plain::{Ip, Plain, TCP, UDP, inside};
 use std::collections::HashMap;
+use std::time::Duration;
+use testkit::copies::{Copied, Planted, plant};
 use trial::{ALL_CLASSES, DeliveryCounts, Expected, To, Trial};
 use wire::IpProtocol;
 use wire::build::{Frame, tunnel};
@@ -393,6 +396,63 @@ fn twin_delivers_to_the_class_of_the_first_matching_rule() {
         first.map_or_else(|| fragment_targets.target(k, To::One(ip.flow())), |worker| To::All(8 << worker)).into()
     });
     assert!(counts.iter().all(|n| *n > 100), "{counts:?}");
+}
+
+/// Packets with identifications on two interfaces, of which some are copied by a switch or a router.
+fn frames_with_copies(prng: &mut Prng) -> Vec<ParsedFrame> {
+    let hosts = [[10, 1, 0, 5], [10, 2, 255, 1], [10, 3, 7, 7], [192, 0, 2, 10], [8, 8, 8, 8]];
+    let ports = [53, 80, 443, 5000, 5999, 40_000];
+    let frames = (1..=5000u16).map(|id| {
+        let mut host = || hosts[prng.below(5) as usize];
+        let (a, b) = (host(), host());
+        let mut port = || ports[prng.below(6) as usize];
+        let (p, q) = (port(), port());
+        let mut buffer = [0; 100];
+        let payload = id.to_be_bytes();
+        let frame = Frame::udp4(a, p, b, q).fragment(id, 0, false).payload(&payload);
+        let frame = frame.write(&mut buffer).expect("room").to_vec();
+        (frame.clone(), frame.len() as u32)
+    });
+    let frames: Vec<_> = frames.collect();
+    let ways = [Copied::Exact, Copied::Tagged, Copied::Routed];
+    let planted = plant(frames, &ways, (1_000_000, 3, 150_000_000), prng);
+    let parsed = |frame: Planted| {
+        let plain = Plain::read(&frame.bytes).expect("the test parser accepts the frame");
+        ParsedFrame { time: 1_000_000_000 + frame.nanos, bytes: frame.bytes, plain }
+    };
+    planted.into_iter().map(parsed).collect()
+}
+
+#[test]
+fn twin_inverse_removes_copies_and_sends_the_packets_to_the_server_of_the_first_matching_rule() {
+    let test = "twin_inverse_removes_copies_and_sends_the_packets_to_the_server_of_the_first_matching_rule";
+    let frames = frames_with_copies(&mut Prng::new(testkit::seed(test)));
+    let (mut counts, mut copies, all) = ([0; 4], 0, frames.len());
+    let settings = duplicates::Settings { window: Duration::from_millis(100), ..duplicates::Settings::default() };
+    let mut naive = Naive::new(settings);
+    let delivered = Trial::new(test, "twin-inverse.ng").over(&frames, |k| {
+        let wire_len = k.bytes.len() as u32;
+        if naive.inspect(&OwnedPacket { nanos: k.time, data: k.bytes.clone(), wire_len, interface: 0 }).is_some() {
+            copies += 1;
+            return To::None.into();
+        }
+        let Some(ip) = ip(k) else { return To::None.into() };
+        let host = |net, bits| inside(ip.src, net, bits) || inside(ip.dst, net, bits);
+        let port = |low, high| ip.ports().is_some_and(|p| p.iter().any(|p| (low..=high).contains(p)));
+        let rules = [
+            (host([10, 1, 0, 0], 16) || host([10, 2, 0, 0], 16)) && port(5000, 5999),
+            host([10, 3, 0, 0], 16) && (port(80, 80) || port(443, 443)),
+            port(53, 53),
+        ];
+        let first = rules.iter().position(|matches| *matches);
+        counts[first.unwrap_or(3)] += 1;
+        match first {
+            Some(server) => Expected { out: vec![["eth2", "eth3", "eth4"][server]], ..To::None.into() },
+            None => To::One(ip.flow()).into(),
+        }
+    });
+    assert!(copies > 800 && counts.iter().all(|n| *n > 100), "{copies} copies, {counts:?}");
+    assert_eq!(delivered.none + delivered.one, all);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const OPS: [Op; 12] =
     [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Rem, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr, Op::Min, Op::Max];
 const CMPS: [Cmp; 8] = [Cmp::Eq, Cmp::Ne, Cmp::Lt, Cmp::Le, Cmp::Gt, Cmp::Ge, Cmp::AnyBit, Cmp::AllBits];
 const FACTS: [Fact; 6] = [Fact::Ethertype, Fact::Family, Fact::Protocol, Fact::Fragment, Fact::L3, Fact::L4];
-const METAS: [Meta; 14] = [
+const METAS: [Meta; 15] = [
     Meta::WireLen,
     Meta::CapLen,
     Meta::Time,
@@ -23,6 +23,7 @@ const METAS: [Meta; 14] = [
     Meta::Rss,
     Meta::Sequence,
     Meta::Outgoing,
+    Meta::Duplicate,
     Meta::Ethernet,
     Meta::Vlan,
     Meta::Depth,
@@ -379,8 +380,8 @@ pub fn frame(prng: &mut Prng) -> Vec<u8> {
 
 /// Combines facts from the capture source with facts from the packet bytes.
 pub fn combined(parsed: &Facts, sequence: u64, source: &Facts) -> Facts {
-    let Facts { time, rss, mark, port, queue, ingress, outgoing, .. } = *source;
-    Facts { time, rss, mark, port, queue, ingress, outgoing, sequence, ..*parsed }
+    let Facts { time, rss, mark, port, duplicate, queue, ingress, outgoing, .. } = *source;
+    Facts { time, rss, mark, port, duplicate, queue, ingress, outgoing, sequence, ..*parsed }
 }
 
 /// Generates facts of a capture source; the time mostly increases.
@@ -391,7 +392,8 @@ pub fn facts(prng: &mut Prng, before: u64) -> Facts {
         wire_len: prng.below(2) as u32 * prng.below(2000) as u32,
         rss: prng.next_u64() as u32,
         mark: prng.below(3) as u32 * 21,
-        port: prng.below(3) as u32,
+        port: prng.below(3) as u16,
+        duplicate: prng.below(6) as u8,
         queue: prng.below(8) as u16,
         ingress: prng.below(3) as u16,
         outgoing: prng.below(2) as u8,
