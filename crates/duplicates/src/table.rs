@@ -108,26 +108,6 @@ pub(crate) struct Table<H> {
     hints: H,
 }
 
-/// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory
-/// of the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetcher<H> {
-    /// The address of the first bucket.
-    buckets: usize,
-    /// The number of buckets less one.
-    mask: u64,
-    hints: H,
-}
-
-impl<H: Hints> Prefetcher<H> {
-    /// Prefetches the bucket of this key.
-    #[inline(always)]
-    pub(crate) fn prefetch_bucket(&self, key: u64) {
-        let bucket = (key & self.mask) as usize;
-        self.hints.prefetch((self.buckets + bucket * size_of::<Bucket>()) as *const u8);
-    }
-}
-
 /// An entry that a search found: its place in the bucket, and the age of the packet in packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {

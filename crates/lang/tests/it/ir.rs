@@ -299,7 +299,8 @@ fn unique_drops_the_copies_within_its_window_only() {
 fn is_duplicate_tests_the_class_with_which_the_engine_marked_the_packet() {
     let (bytes, facts) = udp();
     let holds = |class: &str, marked: u8| {
-        let program = netgrain_lang::compile(&format!("main = filter (is_duplicate \"{class}\")")).expect("a program").program;
+        let program =
+            netgrain_lang::compile(&format!("main = filter (is_duplicate \"{class}\")")).expect("a program").program;
         let mut memory = ProgramState::of(&program, 7);
         let facts = Facts { duplicate: marked, ..facts };
         Interpreter::new(&program).run(&bytes, &facts, &mut memory).kind != VerdictKind::Drop
