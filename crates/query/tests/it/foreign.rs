@@ -91,7 +91,7 @@ fn unsupported_link_types_of_any_interface_cause_a_warning_with_and_without_inde
     const WIFI: u16 = 105;
     let dir = TempDir::new("foreign-link-types");
     for link_types in [[pcap::ETHERNET, WIFI], [WIFI, pcap::ETHERNET], [WIFI, WIFI], [pcap::ETHERNET; 2]] {
-        let path = dir.join("two.pcapng");
+        let path = dir.join(format!("{}-{}.pcapng", link_types[0], link_types[1]));
         let mut out = pcap::ng::Writer::new(Vec::new(), "", "").expect("memory");
         for (name, link_type) in ["one", "two"].into_iter().zip(link_types) {
             out.interface(name, link_type).expect("memory");
