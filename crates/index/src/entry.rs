@@ -46,9 +46,8 @@ pub struct Entry {
     pub first: Timestamp,
     /// Latest timestamp in the block; meaningless if the block has no packets.
     pub last: Timestamp,
-    /// The methods of the timestamps of the packets of the block; the last estimate of their deviation, and the last
-    /// state of the clock, before the end of the block, or the worst ones if several lie in the block; the clock steps in
-    /// the block.
+    /// The methods of the timestamps of the packets of the block, and the clock steps in the block. Deviation and state
+    /// of the clock are the last ones before the end of the block, or the worst ones if several lie in the block.
     pub timestamps: TimestampQuality,
     /// The ledger rows since the previous block, one per second: packets stored in this block, lost packets, filtered
     /// packets and notes. A second without events has a row of zeros.

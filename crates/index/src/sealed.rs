@@ -2,7 +2,8 @@
 //! part of the index.
 //!
 //! ```text
-//! header | summary | table | sub-blocks | timestamps | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
+//! header | summary | table | sub-blocks | timestamps | sets, kind by kind | rows of block 0 | crc | rows of block 1
+//! | crc | …
 //!
 //! summary "SUM5" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
 //!         | last ns u64 | offset of the table u64 | offset of the sub-blocks u64 | offset of the rows u64

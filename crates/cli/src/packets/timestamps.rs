@@ -77,7 +77,8 @@ mod tests {
             steps: ClockSteps::one(-5_000_000).and(ClockSteps::one(-1)),
         };
         let text = "methods: poll, wdts; estimated standard deviation at most 41 ns; system clock not synchronised, \
-                    maximum error 250 \u{b5}s, correction -1500 ppb; the system clock was set 2 times, at most 0.005 s back";
+                    maximum error 250 \u{b5}s, correction -1500 ppb; the system clock was set 2 times, at most \
+                    0.005 s back";
         assert_eq!(describe(&quality), text);
         let json = to_json(&quality);
         assert_eq!((&json["methods"][1], &json["clock"]["maximum_error_nanos"]), (&"wdts".into(), &250_000.into()));

@@ -114,7 +114,8 @@ fn the_index_of_a_raw_file_has_the_quality_of_its_timestamps() {
     assert_eq!(found, expected);
 }
 
-/// A capture of five seconds with one small packet per second: all seconds are in one block, which has the worst report.
+/// A capture of three seconds with one small packet per second: all seconds are in one block, which has the worst
+/// report.
 #[test]
 fn a_slow_block_has_the_worst_report_of_its_seconds() {
     let mut stream = Stream::new(0);

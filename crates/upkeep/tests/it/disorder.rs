@@ -16,8 +16,8 @@ use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// A stream of three files. The second file begins an hour before the first after a step of the system clock, and the third contains a packet that is
-/// earlier than the start of the third file.
+/// A stream of three files. The second file begins an hour before the first, after a step of the system clock. The
+/// third file contains a packet that is earlier than its start.
 fn set_back(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     let packets = |stream: &mut Stream, prng: &mut Prng| {
