@@ -25,6 +25,7 @@
 
 use super::swap::{PortMap, PreparedProgram, spec};
 use super::timestamps::{StampCode, XdpTimestamps};
+use super::xdp_context as context;
 use crate::ProgramOutcomes;
 use bpf::{
     Asm, AttachError, AttachMode, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec,
