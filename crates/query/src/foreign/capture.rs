@@ -50,8 +50,8 @@ impl Capture {
         let have = file.read_at(&mut head, 0).map_err(failed)?;
         if let Some(Compression { name, command }) = Compression::of(&head[..have]) {
             return Err(refused(format!(
-                "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), convert it \
-                 (netgrain convert FILE -w NEW.pcap), or record it into a store (netgrain record -r)"
+                "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), convert \
+                 it (netgrain convert FILE -w NEW.pcap), or record it into a store (netgrain record -r)"
             )));
         }
         let span = Span { file: &file, head: &[], at: 0, end: capture.bytes, least: capture.bytes, read: 0 };
