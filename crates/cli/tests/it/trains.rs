@@ -58,7 +58,7 @@ fn invalid_requests_for_trains_say_what_to_do() {
     let (file, other) = (arg(&file), arg(&other));
     for (args, advice) in [
         (&["gen", "-w", file, "train,gap=1"][..], "10us"),
-        (&["owd", "-r", other, "-i", "nosuch0"], "the captures contain no interface names: leave -i out"),
+        (&["owd", "-r", other, "-i", "nosuch0"], "the captures have packets of other.pcap"),
         (&["gen", "-w", file, "train,size=64"], "from 90 to 9014"),
         (&["gen", "-w", file, "train", "--rate", "1kpps"], "gap="),
         (&["gen", "-i", "lo", "train", "--method", "af-xdp"], "--launch"),
