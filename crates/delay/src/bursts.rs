@@ -23,8 +23,8 @@ pub const OPEN_BURSTS: usize = 64;
 pub struct BurstReport {
     /// Bursts of which all packets arrived once and in order.
     pub complete: u64,
-    /// Bursts with lost or reordered packets, from the lowest to the highest burst of which a packet arrived. A burst of
-    /// which no packet arrived counts if it lies between these bursts.
+    /// Bursts with lost or reordered packets, from the lowest to the highest burst of which a packet arrived. A burst
+    /// of which no packet arrived counts if it lies between these bursts.
     pub incomplete: u64,
     /// Complete bursts of several packets whose first and last packet have the same arrival time. Their bandwidth is
     /// unknown.

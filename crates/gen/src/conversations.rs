@@ -193,8 +193,8 @@ impl Conversations {
         HEADERS + usize::from(self.spec.segment).max(SYN_OPTIONS)
     }
 
-    /// The truths of the conversations that ended since the last call. The caller must call this function often, because
-    /// the truths are kept until then.
+    /// The truths of the conversations that ended since the last call. The caller must call this function often,
+    /// because the truths are kept until then.
     pub fn take_ended(&mut self) -> Vec<ConversationTruth> {
         std::mem::take(&mut self.ended)
     }

@@ -93,7 +93,8 @@ impl fmt::Display for ParseSyntheticError {
             Self::Value(part, expected) => write!(f, "{part:?}: write {expected}"),
             Self::Distribution(key, e) => write!(f, "{key}: {e}"),
             Self::NoGaps => f.write_str(
-                "mix with gaps of 0 does not end by its duration: add packets=100k, or write gaps above 0: gap=exp:10us",
+                "mix with gaps of 0 does not end by its duration: add packets=100k, or write gaps above 0: \
+                 gap=exp:10us",
             ),
             Self::TooLarge(part, most) => write!(
                 f,
@@ -117,8 +118,8 @@ const TIME_MAX_TEXT: &str = "10 days";
 /// The largest number of bytes of a request or a response.
 const BYTES_MAX: f64 = 1e12;
 
-/// The least bound of the gaps of a mix, in nanoseconds, that ends by its duration. With smaller gaps the file would have
-/// more than a million million frames per second.
+/// The least bound of the gaps of a mix, in nanoseconds, that ends by its duration. With smaller gaps the file would
+/// have more than a million million frames per second.
 const GAP_MIN: f64 = 1e-3;
 
 impl SyntheticSpec {

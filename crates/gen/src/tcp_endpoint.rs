@@ -4,8 +4,8 @@
 //! window scaling (RFC 7323), and the close of both directions.
 //!
 //! Positions in the stream of a direction are counted from the SYN, which has position 0. The data begin at position 1,
-//! and the FIN follows the data. Invariant: `acked <= next <= highest`, no byte at or above `limit` is sent, and no byte
-//! at or above `acked` plus the window of the other endpoint.
+//! and the FIN follows the data. Invariant: `acked <= next <= highest`, no byte at or above `limit` is sent, and no
+//! byte at or above `acked` plus the window of the other endpoint.
 
 use crate::tcp_frame::{SYN_WINDOW, WINDOW, flag};
 use std::collections::BTreeMap;

@@ -3,9 +3,9 @@
 //!
 //! Invariant: due times never decrease. With the original pace, the due time of a frame is the sum of the intervals of
 //! the capture divided by the factor; this sum is computed in whole nanoseconds, so errors do not accumulate. An
-//! interval is the time from the highest timestamp so far, so packets that are slightly out of order are due at once and
-//! do not move the packets after them. After a step back of more than [`STEP_BACK_MAX`], intervals are counted from the
-//! new timestamp. With a rate, the due times are those of [`gen::Pacer`].
+//! interval is the time from the highest timestamp so far, so packets that are slightly out of order are due at once
+//! and do not move the packets after them. After a step back of more than [`STEP_BACK_MAX`], intervals are counted from
+//! the new timestamp. With a rate, the due times are those of [`gen::Pacer`].
 
 use base::Timestamp;
 use base::units::{self, ParseUnitError, Rate, show_si};
@@ -47,8 +47,8 @@ impl fmt::Display for ParsePaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is not a speed: write original, 2x, 0.5x (from 0.000001x to 1000000x), 100kpps, 900Mbit (at least 0.001pps or \
-             0.001bit) or flat",
+            "{:?} is not a speed: write original, 2x, 0.5x (from 0.000001x to 1000000x), 100kpps, 900Mbit (at least \
+             0.001pps or 0.001bit) or flat",
             self.0
         )
     }
@@ -160,8 +160,8 @@ impl Schedule {
         }
     }
 
-    /// The due time of the next frame, which has this timestamp and this length in bytes. A frame without timestamp, and
-    /// a copy of the frame before it (`is_copy`), have an interval of 0 in the original pace.
+    /// The due time of the next frame, which has this timestamp and this length in bytes. A frame without timestamp,
+    /// and a copy of the frame before it (`is_copy`), have an interval of 0 in the original pace.
     pub fn next(&mut self, ts: Option<Timestamp>, bytes: usize, is_copy: bool) -> u64 {
         self.interval = if is_copy { 0 } else { self.interval_to(ts) };
         (self.previous, self.previous_bytes, self.bytes) = (self.due, self.bytes, bytes as u64);

@@ -35,8 +35,8 @@ pub enum Truncated {
 pub enum SecondInterface {
     /// Packets that the capturing host sent go to the second interface.
     Outbound,
-    /// Packets of all inputs except the first (number 0) go to the second interface: the packets of another file, or, if
-    /// there is a single pcapng file, of another interface.
+    /// Packets of all inputs except the first (number 0) go to the second interface: the packets of another file, or,
+    /// if there is a single pcapng file, of another interface.
     OtherInputs,
     /// Packets that match this filter go to the second interface.
     Matching(Filter),

@@ -14,8 +14,8 @@ use std::{fmt, io};
 /// One captured packet. It borrows the buffer of its reader, so it is valid until the next packet is read.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
-    /// Time of capture; for a packet without a timestamp, that of the packet before it. `None` for the packets before the
-    /// first timestamp of a file.
+    /// Time of capture; for a packet without a timestamp, that of the packet before it. `None` for the packets before
+    /// the first timestamp of a file.
     pub ts: Option<Timestamp>,
     /// Length on the wire in bytes, without frame check sequence; at least the length of `bytes`.
     pub wire_len: u32,

@@ -280,7 +280,8 @@ mod tests {
         assert_eq!((report.lost_forward, report.lost_backward), (Some(10), Some(10)));
     }
 
-    /// Test packets 0 to 29; `is_reflected` and `is_returned` state what arrives. The reflector numbers its replies from
+    /// Test packets 0 to 29; `is_reflected` and `is_returned` state what arrives. The reflector numbers its replies
+    /// from
     /// `begin`. `copies` is the number of copies of each reply.
     fn stateful(begin: u32, copies: usize, is_reflected: fn(u32) -> bool, is_returned: fn(u32) -> bool) -> [u64; 3] {
         let mut measurement = Measurement::new(ReceiverClock::Unknown, error());

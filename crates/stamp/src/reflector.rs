@@ -4,7 +4,7 @@
 //! replies of each session, so that the sender can compute in which direction packets were lost. The address and port
 //! of the sender identify a session. A session ends when it is idle.
 
-use crate::{BASE_LEN, PORT, PacketError, Reply, TestPacket};
+use crate::{AUTHENTICATED_LEN, BASE_LEN, Key, PORT, PacketError, Reply, TestPacket};
 use base::{ErrorEstimate, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -23,6 +23,8 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(900);
 pub enum NoReply {
     /// The packet is no valid test packet.
     Invalid(PacketError),
+    /// The packet is too short for authenticated mode, or its HMAC is wrong: the sender has no key or another key.
+    Unauthenticated,
     /// The packet comes from a port of reflectors. A reply is a valid test packet too, so two reflectors would answer
     /// each other without end, if a third host sends a packet with the address of one reflector to the other.
     FromReflector,
@@ -85,22 +87,26 @@ impl Sessions {
     }
 }
 
-/// Makes replies, and counts packets: `received = replied + invalid + from_reflectors`.
+/// Makes replies, and counts packets: `received = replied + invalid + unauthenticated + from_reflectors`.
 #[derive(Clone, Debug)]
 pub struct Reflector {
     port: u16,
+    /// The key of authenticated mode; `None` for unauthenticated mode.
+    key: Option<Key>,
     /// `None` for a stateless reflector.
     sessions: Option<Sessions>,
     replied: u64,
     invalid: u64,
+    unauthenticated: u64,
     from_reflectors: u64,
 }
 
 impl Reflector {
-    /// A stateful or a stateless reflector that receives at this port.
-    pub fn new(port: u16, is_stateful: bool) -> Self {
+    /// A stateful or a stateless reflector that receives at this port. With a key, it replies only to test packets that
+    /// are authenticated with this key.
+    pub fn new(port: u16, is_stateful: bool, key: Option<Key>) -> Self {
         let sessions = is_stateful.then(Sessions::default);
-        Self { port, sessions, replied: 0, invalid: 0, from_reflectors: 0 }
+        Self { port, key, sessions, replied: 0, invalid: 0, unauthenticated: 0, from_reflectors: 0 }
     }
 
     /// Writes the reply to the received bytes into `buf`, and returns its length. `from`, `time` and `ttl` are the
@@ -120,7 +126,18 @@ impl Reflector {
         (now, error): (Timestamp, ErrorEstimate),
         buf: &mut [u8],
     ) -> Result<usize, NoReply> {
-        let test = match TestPacket::parse(received) {
+        let opened = match &self.key {
+            Some(key) => match key.open_test(received) {
+                Some(test) => Some(test),
+                None => {
+                    self.unauthenticated += 1;
+                    return Err(NoReply::Unauthenticated);
+                }
+            },
+            None => None,
+        };
+        let plain = opened.as_ref().map_or(received, |test| &test[..]);
+        let test = match TestPacket::parse(plain) {
             Ok(test) => test,
             Err(e) => {
                 self.invalid += 1;
@@ -140,8 +157,19 @@ impl Reflector {
             test_sequence: test.sequence,
             test_ttl: ttl,
         };
-        reply.write(received, buf);
-        buf[BASE_LEN..received.len()].copy_from_slice(&received[BASE_LEN..]);
+        let base = match &self.key {
+            Some(key) => {
+                let mut plain_reply = [0; BASE_LEN];
+                reply.write(plain, &mut plain_reply);
+                key.seal_reply(&plain_reply, buf);
+                AUTHENTICATED_LEN
+            }
+            None => {
+                reply.write(received, buf);
+                BASE_LEN
+            }
+        };
+        buf[base..received.len()].copy_from_slice(&received[base..]);
         self.replied += 1;
         Ok(received.len())
     }
@@ -149,6 +177,11 @@ impl Reflector {
     /// Number of sessions of a stateful reflector that have not ended.
     pub fn sessions(&self) -> usize {
         self.sessions.as_ref().map_or(0, |sessions| sessions.by_sender.len())
+    }
+
+    /// Number of packets without the HMAC of the reflector's key, which get no reply.
+    pub const fn unauthenticated(&self) -> u64 {
+        self.unauthenticated
     }
 
     /// Number of test packets from a port of reflectors, which get no reply.
@@ -189,7 +222,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_test_packet_get_no_reply() {
-        let mut reflector = Reflector::new(8620, true);
+        let mut reflector = Reflector::new(8620, true, None);
         let from = SocketAddr::from(([10, 0, 0, 1], 9));
         let now = (Timestamp::ZERO, error());
         let outcome = reflector.reply(&[0; 20], (from, Timestamp::ZERO, 1), now, &mut [0; 50]);
@@ -199,9 +232,9 @@ mod tests {
 
     #[test]
     fn a_stateless_reflector_copies_the_number_and_a_stateful_reflector_counts_per_session() {
-        let mut stateless = Reflector::new(8620, false);
+        let mut stateless = Reflector::new(8620, false, None);
         assert_eq!([7, 3, 7].map(|n| reply(&mut stateless, 1, n).sequence), [7, 3, 7]);
-        let mut stateful = Reflector::new(8620, true);
+        let mut stateful = Reflector::new(8620, true, None);
         let sequences = [(1, 7), (1, 9), (2, 7), (1, 9)].map(|(port, n)| reply(&mut stateful, port, n).sequence);
         assert_eq!(sequences, [0, 1, 0, 2]);
         let last = reply(&mut stateful, 1, 40);
@@ -210,8 +243,30 @@ mod tests {
     }
 
     #[test]
+    fn with_a_key_only_authenticated_test_packets_get_a_reply_which_is_authenticated() {
+        let key = |byte| Key::new(&[byte; 20]).expect("a key");
+        let mut reflector = Reflector::new(8620, false, Some(key(1)));
+        let mut test = [0; BASE_LEN];
+        TestPacket { sequence: 6, sent: Timestamp::from_nanos(1), error: error() }.write(&mut test);
+        let from = SocketAddr::from(([10, 0, 0, 1], 9));
+        let mut outcome = |received: &[u8], buf: &mut [u8]| {
+            reflector.reply(received, (from, Timestamp::from_nanos(9), 61), (Timestamp::from_nanos(10), error()), buf)
+        };
+        let (mut sealed, mut buf) = ([0xaa; 150], [0; 150]);
+        key(2).seal_test(&test, &mut sealed);
+        assert_eq!(outcome(&sealed, &mut buf), Err(NoReply::Unauthenticated));
+        assert_eq!(outcome(&test, &mut buf), Err(NoReply::Unauthenticated));
+        key(1).seal_test(&test, &mut sealed);
+        assert_eq!(outcome(&sealed, &mut buf), Ok(150));
+        let reply = Reply::parse(&key(1).open_reply(&buf).expect("an authenticated reply")).expect("a reply");
+        assert_eq!((reply.test_sequence, reply.test_ttl), (6, 61));
+        assert!(buf[AUTHENTICATED_LEN..].iter().all(|byte| *byte == 0xaa), "the padding is copied");
+        assert_eq!((reflector.replied(), reflector.unauthenticated()), (1, 2));
+    }
+
+    #[test]
     fn packets_from_the_ports_of_reflectors_get_no_reply() {
-        let mut reflector = Reflector::new(8620, true);
+        let mut reflector = Reflector::new(8620, true, None);
         let mut test = [0; 44];
         TestPacket { sequence: 1, sent: Timestamp::ZERO, error: error() }.write(&mut test);
         for port in [862, 8620, 8621] {

@@ -1,4 +1,5 @@
-//! UDP packets with the kernel's time of arrival, the TTL or hop limit and the local address (socket(7), ip(7), ipv6(7)).
+//! UDP packets with the kernel's time of arrival, the TTL or hop limit and the local address (socket(7), ip(7),
+//! ipv6(7)).
 
 use base::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,9 +94,9 @@ pub fn request_arrival_details(socket: &UdpSocket) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL)
 }
 
-/// Sends a packet to `to` from the address `from` of this host; `None` lets the kernel choose the address. A socket that
-/// receives at all addresses of the host needs the address for replies, because the kernel would choose the address by
-/// the route.
+/// Sends a packet to `to` from the address `from` of this host; `None` lets the kernel choose the address. A socket
+/// that receives at all addresses of the host needs the address for replies, because the kernel would choose the
+/// address by the route.
 ///
 /// # Errors
 /// The errors of sendmsg(2); `EINVAL` if `from` is no address of this host.

@@ -84,8 +84,8 @@ struct StorePackets {
     /// For each origin of the results, the number of its input. An interface has several origins if it has several
     /// queues.
     inputs: Vec<u32>,
-    /// The bytes of the present packet. They are copied, because the packet borrows the results, and so does the list of
-    /// origins.
+    /// The bytes of the present packet. They are copied, because the packet borrows the results, and so does the list
+    /// of origins.
     packet: Vec<u8>,
 }
 

@@ -11,6 +11,7 @@ use base::units::{parse_span, show_count};
 use clap::Args;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
@@ -37,6 +38,9 @@ pub struct ReflectArgs {
     /// Number the replies to each sender, so that senders can tell in which direction packets were lost
     #[arg(long)]
     stateful: bool,
+    /// Authenticated mode: answer only test packets that are authenticated with the key in this file (16 to 1024 bytes)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     duration: Option<Duration>,
@@ -59,13 +63,14 @@ pub fn run(args: &ReflectArgs) -> Result<Outcome, Failure> {
     let failed = |what: &str, e: std::io::Error| {
         Failure::Said(format!("{}: cannot {what}: {e}; name another address or port with --listen", args.listen))
     };
+    let key = args.key_file.as_deref().map(super::key).transpose()?;
     let socket = UdpSocket::bind(args.listen).map_err(|e| failed("receive", e))?;
     sys::udp::request_arrival_details(&socket).map_err(|e| failed("request times of arrival", e))?;
     let local = socket.local_addr().map_err(|e| failed("receive", e))?;
     let stop = signals::stop_flag();
     sys::say!("netgrain: STAMP reflector at {local}");
     privileges::for_queries(&[], &[], Sockets::Internet)?;
-    let mut reflector = Reflector::new(local.port(), args.stateful);
+    let mut reflector = Reflector::new(local.port(), args.stateful, key);
     let (mut buf, mut reply, mut unsent) = (vec![0; PACKET_MAX], vec![0; PACKET_MAX], 0u64);
     let begun = Instant::now();
     let mut error: (ErrorEstimate, Instant) = (own_error(), begun);
@@ -91,18 +96,26 @@ pub fn run(args: &ReflectArgs) -> Result<Outcome, Failure> {
             unsent += u64::from(sent.is_err());
         }
     }
+    let unanswered = reflector.invalid() + reflector.unauthenticated() + reflector.from_reflectors();
     if args.json {
         json(&serde_json::json!({
-            "received": reflector.replied() + reflector.invalid() + reflector.from_reflectors(),
+            "received": reflector.replied() + unanswered,
             "replied": reflector.replied() - unsent,
             "unsent": unsent,
             "invalid": reflector.invalid(),
+            "unauthenticated": reflector.unauthenticated(),
             "from_reflectors": reflector.from_reflectors(),
             "sessions": reflector.sessions(),
         }))?;
     } else {
         let (replies, invalid) = (plural(reflector.replied() - unsent, "reply", "replies"), reflector.invalid());
         writeln!(std::io::stdout(), "{replies}, {} invalid, {} not sent", show_count(invalid), show_count(unsent))?;
+    }
+    if reflector.unauthenticated() > 0 {
+        sys::say!(
+            "netgrain: {} without the right HMAC got no reply; the sender needs the key of this reflector (--key-file)",
+            plural(reflector.unauthenticated(), "packet", "packets")
+        );
     }
     if reflector.from_reflectors() > 0 {
         sys::say!(

@@ -8,7 +8,7 @@ use crate::owd::summary::{clocks, figures};
 use crate::privileges;
 use crate::signals;
 use crate::style::plural;
-use ::stamp::{BASE_LEN, Measurement, MeasurementReport, PORT, Reply, TestPacket};
+use ::stamp::{AUTHENTICATED_LEN, BASE_LEN, Key, Measurement, MeasurementReport, PORT, Reply, TestPacket};
 use base::units::{parse_span, show_count};
 use clap::Args;
 use delay::Report;
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
@@ -39,7 +40,7 @@ pub struct SendArgs {
     /// Time between two test packets
     #[arg(long, value_name = "SPAN", default_value = "100ms", value_parser = parse_span)]
     interval: Duration,
-    /// Bytes of a test packet after the UDP header
+    /// Bytes of a test packet after the UDP header; at least 112 with --key-file
     #[arg(
         long,
         value_name = "BYTES",
@@ -47,6 +48,10 @@ pub struct SendArgs {
         value_parser = base::units::whole::<u16>(BASE_LEN as u64..=SIZE_MAX)
     )]
     size: u16,
+    /// Authenticated mode: authenticate test packets with the key in this file (16 to 1024 bytes), and accept only
+    /// replies that are authenticated with it
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Wait this long for the last replies
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
     wait: Duration,
@@ -66,6 +71,8 @@ struct SocketCounts {
     errors: BTreeMap<PathError, u64>,
     /// Received packets that are not valid replies.
     invalid: u64,
+    /// Received packets without the HMAC of the key.
+    unauthenticated: u64,
     /// Number of times that the system clock was set.
     clock_steps: u64,
 }
@@ -90,6 +97,16 @@ impl SocketCounts {
 /// Runs the verb; returns `No` if a test packet got no reply.
 pub fn run(args: &SendArgs) -> Result<Outcome, Failure> {
     let to = resolve(&args.to)?;
+    let key = args.key_file.as_deref().map(super::key).transpose()?;
+    let size = match (&key, usize::from(args.size)) {
+        (Some(_), BASE_LEN) => AUTHENTICATED_LEN,
+        (Some(_), size) if size < AUTHENTICATED_LEN => {
+            return Err(Failure::Said(format!(
+                "--size {size}: a test packet with --key-file has at least {AUTHENTICATED_LEN} bytes"
+            )));
+        }
+        (_, size) => size,
+    };
     let failed = |what: &str, e: io::Error| Failure::Said(format!("{to}: cannot {what}: {e}"));
     let any: SocketAddr = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -102,13 +119,20 @@ pub fn run(args: &SendArgs) -> Result<Outcome, Failure> {
     privileges::for_queries(&[], &[], Sockets::Internet)?;
     let (mut watch, mut counts) = (ClockWatch::start(), SocketCounts::default());
     let mut measurement = Measurement::new(watch.receiver(args.clock), watch.error());
-    let outcome = measure(args, &socket, &mut measurement, &mut counts, &mut watch, &stop);
+    let mut channel = Channel { socket: &socket, key: key.as_ref(), packet: vec![0; size] };
+    let outcome = measure(args, &mut channel, &mut measurement, &mut counts, &mut watch, &stop);
     watch.end();
     measurement.set_clock(watch.receiver(args.clock), watch.error());
     counts.clock_steps = watch.steps();
     let report = measurement.report();
     for (cause, count) in &counts.errors {
         sys::say!("netgrain: {to}: {}: {}", plural(*count, "error", "errors"), advice(*cause));
+    }
+    if counts.unauthenticated > 0 {
+        sys::say!(
+            "netgrain: {to}: {} without the right HMAC; does the reflector have the key of --key-file?",
+            plural(counts.unauthenticated, "packet", "packets")
+        );
     }
     if let Some(note) = watch.note() {
         sys::say!("netgrain: {note}");
@@ -150,16 +174,36 @@ fn resolve(text: &str) -> Result<SocketAddr, Failure> {
     }
 }
 
+/// The socket, the key of authenticated mode, and the memory of a test packet.
+struct Channel<'s> {
+    socket: &'s UdpSocket,
+    key: Option<&'s Key>,
+    packet: Vec<u8>,
+}
+
+impl Channel<'_> {
+    /// Writes a test packet into the memory.
+    fn write(&mut self, test: &TestPacket) {
+        match self.key {
+            Some(key) => {
+                let mut plain = [0; BASE_LEN];
+                test.write(&mut plain);
+                key.seal_test(&plain, &mut self.packet);
+            }
+            None => test.write(&mut self.packet),
+        }
+    }
+}
+
 /// Sends the test packets and receives the replies. After an error, `measurement` and `counts` have the results so far.
 fn measure(
     args: &SendArgs,
-    socket: &UdpSocket,
+    channel: &mut Channel<'_>,
     measurement: &mut Measurement,
     counts: &mut SocketCounts,
     watch: &mut ClockWatch,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut packet = vec![0; usize::from(args.size)];
     let begun = Instant::now();
     let mut sent = 0;
     while sent < args.count && !stop.load(Ordering::Relaxed) {
@@ -169,46 +213,56 @@ fn measure(
             measurement.set_clock(watch.receiver(args.clock), watch.error());
         }
         if !ahead.is_zero() {
-            receive(socket, measurement, counts, ahead.min(WAIT))?;
+            receive(channel, measurement, counts, ahead.min(WAIT))?;
             continue;
         }
         let now = sys::clock::realtime();
         let sequence = measurement.send(now);
-        TestPacket { sequence, sent: now, error: watch.error() }.write(&mut packet);
-        // If an ICMP message about an earlier test packet has arrived, the kernel reports its error at the next call and
-        // does not send the packet. So the packet is passed once more.
-        if let Err(e) = socket.send(&packet) {
+        channel.write(&TestPacket { sequence, sent: now, error: watch.error() });
+        // If an ICMP message about an earlier test packet has arrived, the kernel reports its error at the next call
+        // and does not send the packet. So the packet is passed once more.
+        if let Err(e) = channel.socket.send(&channel.packet) {
             counts.count(e)?;
-            if let Err(e) = socket.send(&packet) {
+            if let Err(e) = channel.socket.send(&channel.packet) {
                 counts.count(e)?;
             }
         }
         sent += 1;
         // Replies are read between two test packets even if the next test packet is already due. If replies were read
         // only while no test packet is due, the buffer of the socket could overflow.
-        receive(socket, measurement, counts, Duration::ZERO)?;
+        receive(channel, measurement, counts, Duration::ZERO)?;
     }
     let ended = Instant::now();
     while measurement.lost() > 0 && ended.elapsed() < args.wait && !stop.load(Ordering::Relaxed) {
-        receive(socket, measurement, counts, (args.wait - ended.elapsed().min(args.wait)).min(WAIT))?;
+        receive(channel, measurement, counts, (args.wait - ended.elapsed().min(args.wait)).min(WAIT))?;
     }
     Ok(())
 }
 
 /// Waits for a reply, and reads all replies that have arrived.
 fn receive(
-    socket: &UdpSocket,
+    channel: &Channel<'_>,
     measurement: &mut Measurement,
     counts: &mut SocketCounts,
     mut wait: Duration,
 ) -> io::Result<()> {
     let mut buf = [0; 1 << 16];
     loop {
-        match sys::udp::receive(socket, &mut buf, wait) {
+        match sys::udp::receive(channel.socket, &mut buf, wait) {
             Ok(None) => return Ok(()),
             Ok(Some(found)) => {
                 let time = found.time.unwrap_or_else(sys::clock::realtime);
-                match Reply::parse(&buf[..found.len]) {
+                let opened = channel.key.map(|key| key.open_reply(&buf[..found.len]));
+                let bytes = match &opened {
+                    Some(Some(reply)) => &reply[..],
+                    Some(None) => {
+                        counts.unauthenticated += 1;
+                        wait = Duration::ZERO;
+                        continue;
+                    }
+                    None => &buf[..found.len],
+                };
+                match Reply::parse(bytes) {
                     Ok(reply) => drop(measurement.receive(&reply, time)),
                     Err(_) => counts.invalid += 1,
                 }
@@ -242,6 +296,7 @@ fn document(report: &MeasurementReport, counts: &SocketCounts) -> Value {
         "duplicates": report.duplicates,
         "unknown": report.unknown,
         "invalid": counts.invalid,
+        "unauthenticated": counts.unauthenticated,
         "refused": counts.refused(),
         "errors": counts.errors.iter().map(error).collect::<Vec<_>>(),
         "clock_steps": counts.clock_steps,

@@ -316,7 +316,7 @@ fn only_the_sending_thread_is_pinned_and_a_stopped_process_sends_no_burst_of_the
     checked(&document);
     let number = |key: &str| document[key].as_u64().unwrap_or_else(|| panic!("{key}: {document}"));
     assert!(number("paused_nanos") >= 3_900_000_000, "both stops are pauses: {document}");
-    // Without the pauses, a frame is due every 5 ms. A burst of the missed frames would contain 400 frames more for each
-    // stop.
+    // Without the pauses, a frame is due every 5 ms. A burst of the missed frames would contain 400 frames more for
+    // each stop.
     assert!(number("sent") <= 2 + number("nanos") / 5_000_000, "{document}");
 }

@@ -6,6 +6,7 @@ use crate::json_schemas::assert_valid;
 use common::{Running, objects, reflector_at, run, run_command, stamp_reflector, until};
 use std::net::UdpSocket;
 use std::process::Stdio;
+use testkit::TempDir;
 
 fn send(address: &str, more: &[&str]) -> serde_json::Value {
     let output = run(&[&["stamp", "send", address, "--interval", "2ms", "--wait", "20s", "--json"], more].concat());
@@ -104,6 +105,48 @@ fn a_packet_from_another_reflector_gets_no_reply() {
         (&counted["received"], &counted["replied"], &counted["from_reflectors"]),
         (&2.into(), &1.into(), &1.into())
     );
+}
+
+#[test]
+fn sender_and_reflector_with_one_key_measure_and_another_key_gets_no_reply() {
+    let dir = TempDir::new("stamp-key");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        std::fs::write(&path, bytes).expect("a key");
+        path.to_str().expect("text").to_owned()
+    };
+    let (key, other, short) = (file("key", &[7; 32]), file("other", &[8; 32]), file("short", b"secret\n"));
+    for verb in [&["stamp", "reflect", "--listen", "127.0.0.1:0"][..], &["stamp", "send", "127.0.0.1:9"]] {
+        let output = run(&[verb, &["--key-file", &short]].concat());
+        assert!(output.status == Some(2) && output.err.contains("the key has 6 bytes"), "{output:?}");
+    }
+    let small = run(&["stamp", "send", "127.0.0.1:9", "--key-file", &key, "--size", "100"]);
+    assert!(small.status == Some(2) && small.err.contains("at least 112 bytes"), "{small:?}");
+    let (reflector, err, address) = stamp_reflector(&["--key-file", &key]);
+    for size in ["44", "500"] {
+        let report = send(&address, &["--count", "5", "--key-file", &key, "--size", size]);
+        assert_valid("stamp-send", &report);
+        assert_eq!((&report["replied"], &report["unauthenticated"]), (&5.into(), &0.into()), "{report}");
+    }
+    for more in [&["--key-file", &other[..]][..], &[]] {
+        let args =
+            [&["stamp", "send", &address, "--count", "2", "--interval", "1ms", "--wait", "50ms", "--json"], more];
+        let output = run(&args.concat());
+        assert_eq!((output.status, &objects(&output.out)[0]["lost"]), (Some(1), &2.into()), "{output:?}");
+    }
+    common::signal(&reflector.0, "TERM");
+    let output = reflector.end(err);
+    let counted = objects(&output.out).remove(0);
+    assert_valid("stamp-reflect", &counted);
+    assert_eq!((&counted["replied"], &counted["unauthenticated"]), (&10.into(), &4.into()), "{counted}");
+    assert!(output.err.contains("4 packets without the right HMAC"), "{output:?}");
+    // A reflector without a key replies in unauthenticated mode, which a sender with a key does not accept.
+    let (open, open_err, address) = stamp_reflector(&["--packets", "2"]);
+    let args = ["--count", "2", "--interval", "1ms", "--wait", "100ms", "--json", "--key-file", &key];
+    let output = run(&[&["stamp", "send", &address], &args[..]].concat());
+    let report = objects(&output.out).remove(0);
+    drop((open, open_err));
+    assert_eq!((&report["replied"], output.status), (&0.into(), Some(1)), "{output:?}");
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn invalid_requests_for_trains_say_what_to_do() {
     let (file, other) = (arg(&file), arg(&other));
     for (args, advice) in [
         (&["gen", "-w", file, "train,gap=1"][..], "10us"),
+        (&["owd", "-r", other, "-i", "nosuch0"], "the captures have packets of other.pcap"),
         (&["gen", "-w", file, "train,size=64"], "from 90 to 9014"),
         (&["gen", "-w", file, "train", "--rate", "1kpps"], "gap="),
         (&["gen", "-i", "lo", "train", "--method", "af-xdp"], "--launch"),
@@ -278,6 +279,19 @@ fn trains_between_two_interfaces_arrive_complete_with_a_histogram_of_their_gaps(
     // stamp counter and may be ahead by its error.
     let earliest = received["delay_ns"]["min"].as_i64().expect("a delay");
     assert!(earliest > -1_000_000, "{received}");
+}
+
+#[test]
+fn a_receiver_with_a_limit_takes_exactly_this_number_of_packets() {
+    let test = "a_receiver_with_a_limit_takes_exactly_this_number_of_packets";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (running, err) = receiver(&b, &["--packets", "10", "--clock", "same"]);
+    let sent = run(&["gen", "-i", &a.name, "train,bursts=6,per-burst=50,gap=0,burst-gap=0", "--json"]);
+    assert_eq!(sent.status, Some(0), "{sent:?}");
+    let received = running.end(err);
+    let report = objects(&received.out).remove(0);
+    assert_eq!((&report["received"], &report["clock_steps"]), (&10.into(), &0.into()), "{received:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::Target;
 use base::{ErrorEstimate, Timestamp};
 use delay::ReceiverClock;
-use stamp::{Measurement, NoReply, Reflector, Reply, TestPacket};
+use stamp::{AUTHENTICATED_LEN, BASE_LEN, Key, Measurement, NoReply, Reflector, Reply, TestPacket};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -27,9 +27,14 @@ fn run(bytes: &[u8]) {
         assert_eq!(report.first + report.duplicates + report.unknown, 2);
     }
     let from = SocketAddr::from(([10, 0, 0, 1], 5000));
-    let mut reflector = Reflector::new(862, true);
+    let mut reflector = Reflector::new(862, true, None);
     let mut buf = vec![0; bytes.len()];
     let replied = reflector.reply(bytes, (from, NOW, 64), (NOW, error()), &mut buf);
+    let key = Key::new(&[7; 32]).expect("a key");
+    let mut authenticated = Reflector::new(862, true, Some(key.clone()));
+    let sealed = authenticated.reply(bytes, (from, NOW, 64), (NOW, error()), &mut vec![0; bytes.len()]);
+    // The input has a correct HMAC only if it is one of the seeds.
+    assert!(sealed.is_ok() || key.open_test(bytes).is_none() || sealed != Err(NoReply::Unauthenticated));
     match (TestPacket::parse(bytes), replied) {
         (Ok(test), Ok(len)) => {
             let reply = Reply::parse(&buf).expect("a valid reply");
@@ -45,5 +50,8 @@ fn seeds() -> Vec<Vec<u8>> {
     let sent = NOW.after(Duration::from_micros(5));
     let fields = Reply { sequence: 9, sent, error: error(), received: NOW, test_sequence: 5, test_ttl: 63 };
     fields.write(&test, &mut reply);
-    vec![test[..44].to_vec(), reply[..44].to_vec(), test, reply]
+    let (mut plain, mut sealed) = ([0; BASE_LEN], vec![0; AUTHENTICATED_LEN]);
+    plain.copy_from_slice(&test[..BASE_LEN]);
+    Key::new(&[7; 32]).expect("a key").seal_test(&plain, &mut sealed);
+    vec![test[..44].to_vec(), reply[..44].to_vec(), test, reply, sealed]
 }

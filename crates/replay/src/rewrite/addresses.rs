@@ -157,8 +157,8 @@ impl AddressMapper {
     }
 
     /// The new source and destination address of a packet. `flow` is the pair of addresses of the flow that the packet
-    /// is about: the addresses of the packet, or for an ICMP error the addresses of the packet that the error quotes, so
-    /// that the error is about the same flow after the change.
+    /// is about: the addresses of the packet, or for an ICMP error the addresses of the packet that the error quotes,
+    /// so that the error is about the same flow after the change.
     pub fn packet(&self, width: Width, pair: [u128; 2], flow: [u128; 2], position: Position) -> [u128; 2] {
         let [source, destination] = self.masked(width, pair, flow, position);
         let random = |end: usize, address: u128| match self.random[end] {
