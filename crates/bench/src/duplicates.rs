@@ -13,6 +13,7 @@ use crate::volume::ScratchDir;
 use base::units::{show_bytes, show_count};
 use base::{Prng, Timestamp, hash};
 use clap::Args;
+use duplicates::settings::WINDOW_HPCAP;
 use duplicates::{Detector, Packet, Settings};
 use meter::MemoryHints;
 use serde::Serialize;
@@ -256,7 +257,7 @@ impl Positives {
 
 /// The accuracy of netgrain's table.
 fn accuracy(name: &'static str, trace: &Trace, records: u64) -> Result<Accuracy, Stop> {
-    let settings = Settings { records: records as usize, ..Settings::default() };
+    let settings = Settings { records: records as usize, window: WINDOW_HPCAP, ..Settings::default() };
     let memory_bytes = settings.memory();
     let mut detector = Detector::with_hints(settings, 1, MemoryHints).map_err(Stop::error)?;
     let mut positives = Positives::default();
@@ -345,7 +346,7 @@ fn arena(len: u64) -> Vec<u8> {
 /// Measures packets in memory, without duplicates.
 fn speed(args: &DuplicatesArgs, len: u64, records: u64) -> Result<Speed, Stop> {
     let bytes = arena(len);
-    let settings = Settings { records: records as usize, ..Settings::default() };
+    let settings = Settings { records: records as usize, window: WINDOW_HPCAP, ..Settings::default() };
     let mut detector = Detector::with_hints(settings, 1, MemoryHints).map_err(Stop::error)?;
     let (mut nanos, mut mpps) = (0, Vec::new());
     let step = (1e9 / line_rate(len)) as u64;

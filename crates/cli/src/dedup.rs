@@ -22,12 +22,13 @@ use std::time::Duration;
   netgrain dedup mirror.pcap -w clean.pcap
   netgrain dedup a.pcapng b.pcapng --report                       merged in order of time; writes nothing
   netgrain dedup mirror.pcap.gz -w clean.pcap --classes all --report
-  netgrain dedup mirror.pcap -w clean.pcap --records 3M --window 200ms --json
+  netgrain dedup mirror.pcap -w clean.pcap --window 200ms --records 3M --json
   netgrain dedup mirror.pcap -w clean.pcap --exact --window-packets 4    as editcap -d
 
-A packet without identification (IPv6, IPv4 with identification 0, ARP) that is equal to a packet before it can be a \
-    repeat of its sender. Such packets are not removed by default; --repeat-window and --mirrored-interfaces change \
-    this.")]
+Assumption: no sender sends the same bytes, including an identification other than 0, twice within the window. With a \
+    longer window, retransmissions, polls and keep-alives can contradict it. A packet without identification (IPv6, \
+    IPv4 with identification 0, ARP) that is equal to a packet before it can be a repeat of its sender. Such packets \
+    are not removed by default; --repeat-window and --mirrored-interfaces change this.")]
 pub struct DedupArgs {
     /// Captures: pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input. Several are merged in order
     /// of time
@@ -51,10 +52,11 @@ pub struct DedupArgs {
     /// Classes to remove, separated by commas: switching, routing, nat, proxying, fragment; or all
     #[arg(long, value_name = "LIST", default_value_t = Classes::USUAL, conflicts_with = "exact")]
     pub classes: Classes,
-    /// Longest time between a packet and its duplicate, at most 60s
-    #[arg(long, value_name = "SPAN", default_value = "200ms", value_parser = span)]
+    /// Longest time between a packet and its last duplicate, at most 60s. No sender may send the same bytes twice
+    /// within this time
+    #[arg(long, value_name = "SPAN", default_value = "1ms", value_parser = span)]
     pub window: Duration,
-    /// Largest number of packets from a packet to its duplicate: 1 compares neighbours [default: the records]
+    /// Largest number of packets from a packet to its last duplicate: 1 compares neighbours [default: the records]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub window_packets: Option<u64>,
     /// Number of packets that the table holds; each needs about 170 bytes of memory
@@ -69,14 +71,14 @@ pub struct DedupArgs {
         value_parser = base::units::whole::<u64>(settings::STORED_BYTES_MIN as u64..=settings::STORED_BYTES_MAX as u64)
     )]
     pub stored_bytes: u64,
-    /// Longest time between two equal TCP segments without identification that are duplicates; a sender retransmits
-    /// after one round trip at the earliest
+    /// Longest time between two equal TCP segments without identification that are duplicates, with payload or FIN, at
+    /// most 4 packets apart; a sender retransmits after one round trip at the earliest
     #[arg(long, value_name = "SPAN", default_value = "10us", value_parser = base::units::parse_span)]
     pub retransmission_window: Duration,
     /// Longest time between two other equal packets without identification that are duplicates; 0s excludes them
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = base::units::parse_span)]
     pub repeat_window: Duration,
-    /// Equal packets from different interfaces or files are duplicates, also without identification
+    /// Equal unicast packets from different interfaces or files are duplicates, also without identification
     #[arg(long)]
     pub mirrored_interfaces: bool,
     /// Remove each frame that is equal to a frame before it in the window, as editcap does, also repeats of the sender
@@ -143,7 +145,6 @@ fn plan(args: &DedupArgs, settings: Settings) -> Result<Plan, Failure> {
 }
 
 fn settings_of(args: &DedupArgs) -> Result<Settings, Failure> {
-    let usual = Settings::default();
     let records = args.window_packets.filter(|_| args.exact).unwrap_or(0).max(args.records);
     let settings = Settings {
         classes: if args.exact { Classes::NONE.with(duplicates::Class::Switching) } else { args.classes },
@@ -154,9 +155,8 @@ fn settings_of(args: &DedupArgs) -> Result<Settings, Failure> {
         retransmission_window: args.retransmission_window,
         repeat_window: args.repeat_window,
         mirrored_interfaces: args.mirrored_interfaces,
-        unordered_interfaces: false,
-        copies_max: if args.exact { u8::MAX } else { usual.copies_max },
         exact: args.exact,
+        ..Settings::default()
     };
     let available = sys::cpu::memory_bytes();
     if settings.memory() > available {

@@ -180,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn proxied_duplicates_are_marked_but_not_dropped() {
+        let problems = |mode: &str, classes: &str| {
+            let mut config = Config::default();
+            let text = format!("[capture]\nduplicates = {mode:?}\nduplicate_classes = {classes:?}\n");
+            read::read(&text, Path::new(""), &mut config).expect("known keys");
+            contradictions(&config).into_iter().filter(|problem| problem.key == "capture.duplicate_classes").count()
+        };
+        assert_eq!((problems("drop", "routing,proxying"), problems("drop", "routing,nat")), (1, 0));
+        assert_eq!((problems("mark", "proxying"), problems("off", "all")), (0, 0));
+    }
+
+    #[test]
     fn the_configuration_page_matches_the_table_of_keys() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
         let text = std::fs::read_to_string(&path).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! each other. `run` reports the first problem and `config --check` reports all, from the same list.
 
 use super::table::Config;
-use super::value::{DuplicateTable, Size};
+use super::value::{DuplicateMode, DuplicateTable, Size};
 use crate::program::read_program;
 use crate::retention::RetentionRules;
 use crate::units::{MIN_RING, MIN_SEGMENT};
@@ -87,6 +87,13 @@ fn numbers(config: &Config) -> Vec<Problem> {
             config.capture.duplicate_mirrored_interfaces && config.capture.duplicate_table != DuplicateTable::All,
             "capture.duplicate_mirrored_interfaces",
             "false, or set capture.duplicate_table to all, so that packets of different interfaces are compared",
+        ),
+        (
+            config.capture.duplicates == DuplicateMode::Drop
+                && config.capture.duplicate_classes.contains(duplicates::Class::Proxying),
+            "capture.duplicate_classes",
+            "without proxying, or set capture.duplicates to mark: the segments that a proxy sends belong to another \
+             connection, which would lack them",
         ),
         (packets.segment.0 < MIN_SEGMENT, "packets.segment", "at least 2MiB"),
         (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),

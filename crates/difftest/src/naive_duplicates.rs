@@ -3,11 +3,17 @@
 //! in another form than in the crate: a packet is a copy if the earlier packet becomes equal to it after the changes
 //! that the class permits.
 
+mod around;
+mod parts;
+mod translation;
+
+use around::Around;
 use base::Timestamp;
 use duplicates::{Class, Settings};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
-use wire::{Decoded, EtherType, Family, Fragment, IpProtocol, link, tcp_flags};
+use translation::{Confirmations, Flow, confirm, is_proxied, is_translated};
+use wire::{Decoded, EtherType, Family, IpProtocol, link, tcp_flags};
 
 /// A packet with its own bytes.
 #[derive(Clone, Debug)]
@@ -42,8 +48,15 @@ struct Seen {
     is_other: bool,
     region: Vec<u8>,
     wire: usize,
-    copies: u32,
+    around: Around,
     number: u64,
+    /// The number and the time of the first packet of the chain of copies.
+    chain: u64,
+    first: u64,
+    /// The earlier copies since the TTL last decreased.
+    copies: u32,
+    /// The classes NAT and proxying for which a copy of this packet was found.
+    used_by: Vec<Class>,
 }
 
 /// See the module documentation.
@@ -53,6 +66,18 @@ pub struct Naive {
     number: u64,
     /// Equal packets that are not duplicates.
     pub repeats: u64,
+    /// Copies above the limit.
+    pub over_limit: u64,
+    /// Packets that confirm a binding.
+    pub unconfirmed: u64,
+    /// The packets that confirm each binding: class, flow before, flow after.
+    bindings: HashMap<(Class, Flow, Flow), Confirmations>,
+}
+
+/// The relation of an equal packet.
+enum Finding {
+    Copy { class: Class, is_lower: bool },
+    Repeat,
 }
 
 fn range(region: &[u8], at: usize, len: usize) -> Vec<u8> {
@@ -74,42 +99,24 @@ impl Seen {
         } else {
             (range(&owned.data, decoded.l3.into(), decoded.ip_len as usize), decoded.ip_len as usize)
         };
-        Self { owned: owned.clone(), decoded, is_other, region, wire, copies: 0, number }
+        Self {
+            owned: owned.clone(),
+            around: Around::of(&owned.data, &decoded),
+            decoded,
+            is_other,
+            region,
+            wire,
+            number,
+            chain: number,
+            first: owned.nanos,
+            copies: 0,
+            used_by: Vec::new(),
+        }
     }
 
     fn macs(&self) -> Option<&[u8]> {
         let l2 = usize::from(self.decoded.l2.unwrap_or(0));
         self.owned.data.get(l2..l2 + 12)
-    }
-
-    /// The headers around an IP packet in a tunnel or below labels that has no Ethernet header of its own, without the
-    /// MAC addresses and VLAN tags of the frame.
-    fn outer(&self) -> Option<Vec<u8>> {
-        let is_inside = self.decoded.depth > 0 || self.decoded.mpls.is_some();
-        if !is_inside || self.decoded.l2.unwrap_or(0) > 0 {
-            return None;
-        }
-        let data = &self.owned.data;
-        let mut at = 12;
-        while data.get(at..at + 2).is_some_and(|b| EtherType(u16::from_be_bytes([b[0], b[1]])).is_vlan()) {
-            at += 4;
-        }
-        Some(data.get(at..self.decoded.l3.into()).unwrap_or_default().to_vec())
-    }
-
-    fn outer_ttl(&self) -> u8 {
-        let outer = self.outer().unwrap_or_default();
-        let mut at = 2;
-        if self.decoded.depth == 0 {
-            return outer[at + 3];
-        }
-        if EtherType(u16::from_be_bytes([outer[0], outer[1]])).is_mpls() {
-            while outer[at + 2] & 1 == 0 {
-                at += 4;
-            }
-            at += 4;
-        }
-        outer[at + if outer[at] >> 4 == 4 { 8 } else { 7 }]
     }
 
     fn is_v4(&self) -> bool {
@@ -120,20 +127,56 @@ impl Seen {
         (self.decoded.l4 > 0).then(|| usize::from(self.decoded.l4 - self.decoded.l3))
     }
 
+    /// True if a captured field that is not 0 differs from packet to packet.
     fn is_identified(&self) -> bool {
+        let is_set = |at: usize| self.region.len() >= at + 4 && range(&self.region, at, 4) != [0; 4];
         if self.is_other {
             return false;
         }
-        let is_ipsec = [IpProtocol::ESP, IpProtocol::AH].contains(&self.decoded.protocol);
-        is_ipsec || if self.is_v4() { self.region[4..6] != [0, 0] } else { self.decoded.fragment != Fragment::Whole }
+        if self.is_v4() {
+            let above = match self.decoded.protocol {
+                IpProtocol::ESP => self.l4().is_some_and(|l4| is_set(l4 + 4)),
+                IpProtocol::AH => self.l4().is_some_and(|l4| is_set(l4 + 8)),
+                _ => false,
+            };
+            return self.region[4..6] != [0, 0] || above;
+        }
+        // Hop-by-hop options, routing and destination options precede the header with the field.
+        let (mut next, mut at) = (self.region[6], 40);
+        let mut steps = 0;
+        while [0, 43, 60].contains(&next) && steps < 8 && at + 1 < self.region.len() {
+            next = self.region[at];
+            at += 8 + 8 * usize::from(self.region[at + 1]);
+            steps += 1;
+        }
+        let is_step_left = steps < 8;
+        is_step_left && ([44, 50].contains(&next) && is_set(at + 4) || next == 51 && is_set(at + 8))
     }
 
-    fn occupies_sequence(&self) -> bool {
-        let flags = self.l4().and_then(|l4| self.region.get(l4 + 13)).copied().unwrap_or(0);
-        !self.is_other
-            && self.decoded.protocol == IpProtocol::TCP
-            && self.l4().is_some()
-            && (self.decoded.payload_len > 0 || flags & (tcp_flags::SYN | tcp_flags::FIN) != 0)
+    fn is_tcp(&self) -> bool {
+        !self.is_other && self.decoded.protocol == IpProtocol::TCP
+    }
+
+    /// True for a captured TCP header of a segment with payload or FIN.
+    fn awaits_acknowledgement(&self) -> bool {
+        let Some(l4) = self.l4().filter(|l4| self.is_tcp() && self.region.len() >= l4 + 18) else { return false };
+        let flags = self.region[l4 + 13];
+        let is_fin = flags & tcp_flags::FIN != 0 && flags & (tcp_flags::SYN | tcp_flags::RST) == 0;
+        self.decoded.payload_len > 1 || is_fin
+    }
+
+    fn is_unicast(&self) -> bool {
+        match self.macs() {
+            Some(macs) => macs[0] % 2 == 0,
+            None if self.is_other => false,
+            None if self.is_v4() => self.region[16] < 224,
+            None => self.region[24] < 255,
+        }
+    }
+
+    /// The VLANs, without priority tags.
+    fn vlans(&self) -> Vec<u16> {
+        self.decoded.vlans.into_iter().flatten().filter(|id| *id > 0).collect()
     }
 
     fn ttl(&self) -> u8 {
@@ -160,28 +203,40 @@ impl Seen {
         region
     }
 
-    /// The region with the fields of `other` that a router changes that translates one side.
-    fn as_translated(&self, other: &Self, is_source: bool) -> Vec<u8> {
-        let mut region = self.as_routed(other);
-        let (at, len) = if self.is_v4() { (12, 4) } else { (8, 16) };
-        let from = if is_source { at } else { at + len };
-        region[from..from + len].copy_from_slice(&other.region[from..from + len]);
-        let fields = match self.decoded.protocol {
-            IpProtocol::TCP => Some((true, 16)),
-            IpProtocol::UDP => Some((true, 6)),
-            IpProtocol::ICMP | IpProtocol::ICMPV6 => Some((false, 2)),
-            _ => None,
-        };
-        if let (Some(l4), Some((has_ports, sum))) = (self.l4(), fields) {
-            let port = if is_source { l4 } else { l4 + 2 };
-            let ports = if has_ports { port..port + 2 } else { 0..0 };
-            for at in ports.chain(l4 + sum..l4 + sum + 2) {
-                if at < region.len() {
-                    region[at] = other.region[at];
-                }
-            }
+    fn shape(&self) -> (bool, Family, usize, usize, Option<EtherType>) {
+        let ethertype = self.is_other.then_some(self.decoded.ethertype);
+        let family = if self.is_other { Family::Other } else { self.decoded.family };
+        (self.is_other, family, self.wire, self.region.len(), ethertype)
+    }
+
+    /// True if both packets are equal, perhaps except for identification, type of service, TTL and IPv4 checksum.
+    fn is_twin(&self, other: &Self) -> bool {
+        if self.shape() != other.shape() {
+            return false;
         }
-        region
+        if self.is_other || self.region == other.region {
+            return self.region == other.region;
+        }
+        let mut region = self.as_routed(other);
+        let mut unchanged = self.region.clone();
+        if self.is_v4() {
+            region[4..6].copy_from_slice(&other.region[4..6]);
+            unchanged[10..12].copy_from_slice(&other.region[10..12]);
+        }
+        // The checksum does not change alone.
+        region == other.region && unchanged != other.region
+    }
+
+    fn has_other_id(&self, other: &Self) -> bool {
+        !self.is_other && self.is_v4() && self.region[4..6] != other.region[4..6]
+    }
+
+    /// True if both packets are equal, with the same MAC addresses and tunnels.
+    fn is_same_frame(&self, other: &Self) -> bool {
+        self.shape() == other.shape()
+            && self.region == other.region
+            && self.macs() == other.macs()
+            && self.around.is_same(&other.around)
     }
 }
 
@@ -193,7 +248,15 @@ fn is_other_link(old: &[u8], new: &[u8]) -> bool {
 impl Naive {
     /// The naive detector before the first packet. It does not support the setting `exact`.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, window: VecDeque::new(), number: 0, repeats: 0 }
+        Self {
+            settings,
+            window: VecDeque::new(),
+            number: 0,
+            repeats: 0,
+            over_limit: 0,
+            unconfirmed: 0,
+            bindings: HashMap::new(),
+        }
     }
 
     /// Compares a packet with the packets before it.
@@ -202,156 +265,118 @@ impl Naive {
         self.number += 1;
         let limit = self.settings.window_packets.min(self.settings.records as u64);
         let window: Vec<&Seen> = self.window.iter().rev().filter(|old| new.number - old.number <= limit).collect();
-        let near = |old: &&&Seen| time(old, &new) <= self.settings.window;
+        let near: Vec<&Seen> = window.iter().copied().filter(|old| time(old, &new) <= self.settings.window).collect();
+        let is_identified = new.is_identified() && !is_repeating(&near, &new);
         let (mut found, mut is_repeat) = (None, false);
-        for old in window.iter().filter(near) {
-            match self.verdict(old, &new) {
-                Some(Ok(class)) if self.settings.classes.contains(class) => {
-                    found = Some((class, old.copies));
-                    break;
+        for old in &window {
+            let since_first = Duration::from_nanos(old.first.abs_diff(new.owned.nanos));
+            let is_late = since_first > self.settings.window || new.number - old.chain > self.settings.window_packets;
+            if is_late || found.is_some() {
+                continue;
+            }
+            match self.finding(old, &new, is_identified, &window) {
+                Some(Finding::Copy { class, is_lower }) if self.settings.classes.contains(class) => {
+                    (new.chain, new.copies) = (old.chain, if is_lower { 0 } else { old.copies + 1 });
+                    // The table stores the time since the first packet in units of 256 ns.
+                    let since = (new.owned.nanos as i64 - old.first as i64) / 256 * 256;
+                    new.first = (new.owned.nanos as i64 - since) as u64;
+                    found = Some(class);
                 }
-                Some(Err(())) if self.settings.classes.contains(Class::Switching) => is_repeat = true,
+                Some(Finding::Repeat) if self.settings.classes.contains(Class::Switching) => is_repeat = true,
                 _ => (),
             }
         }
-        for (class, rule) in [(Class::Proxying, is_proxied as fn(&Seen, &Seen) -> bool), (Class::Fragment, is_part)] {
-            if found.is_none() && self.settings.classes.contains(class) {
-                let old = window.iter().filter(near).find(|old| rule(old, &new));
-                found = old.map(|old| (class, if class == Class::Fragment { 0 } else { old.copies }));
+        let mut used = None;
+        for (class, rule) in [(Class::Nat, is_translated as fn(&Seen, &Seen) -> bool), (Class::Proxying, is_proxied)] {
+            if found.is_some() || used.is_some() || !self.settings.classes.contains(class) {
+                continue;
+            }
+            let is_original = |old: &&&Seen| !old.used_by.contains(&class) && rule(old, &new);
+            if let Some(old) = near.iter().find(is_original)
+                && let Some(is_confirmed) = confirm(&mut self.bindings, class, old, &new)
+            {
+                used = Some((old.number, class));
+                self.unconfirmed += u64::from(!is_confirmed);
+                found = is_confirmed.then_some(class);
             }
         }
-        new.copies = found.map_or(0, |(_, copies)| copies + 1);
+        if found.is_none() && self.settings.classes.contains(Class::Fragment) {
+            found = near.iter().any(|old| parts::is_part(old, &new)).then_some(Class::Fragment);
+        }
+        if let Some((number, class)) = used {
+            let original = self.window.iter_mut().find(|old| old.number == number);
+            original.into_iter().for_each(|old| old.used_by.push(class));
+        }
         let is_over = new.copies > u32::from(self.settings.copies_max);
-        self.repeats += u64::from(is_over || is_repeat && found.is_none());
-        let oldest = self.window.len() + 1;
+        self.over_limit += u64::from(is_over);
+        self.repeats += u64::from(is_repeat && found.is_none());
         self.window.push_back(new);
-        if oldest as u64 > self.settings.records as u64 {
+        if self.window.len() > self.settings.records {
             self.window.pop_front();
         }
-        found.filter(|_| !is_over).map(|(class, _)| class)
+        found.filter(|_| !is_over)
     }
 
-    /// The class of a copy, or an error for a repeat.
-    fn verdict(&self, old: &Seen, new: &Seen) -> Option<Result<Class, ()>> {
-        let shape = |seen: &Seen| (seen.is_other, seen.decoded.family, seen.wire, seen.region.len());
-        if shape(old) != shape(new) || new.is_other && old.decoded.ethertype != new.decoded.ethertype {
+    fn finding(&self, old: &Seen, new: &Seen, is_identified: bool, window: &[&Seen]) -> Option<Finding> {
+        if !old.is_twin(new) || old.has_other_id(new) {
             return None;
         }
-        let macs = old.macs().zip(new.macs());
-        if old.region == new.region {
-            if macs.is_none_or(|(a, b)| a == b)
-                && old.macs().is_some() == new.macs().is_some()
-                && old.outer() == new.outer()
-            {
-                return Some(if self.is_copy(old, new) { Ok(Class::Switching) } else { Err(()) });
+        let copy = |class, is_lower| Some(Finding::Copy { class, is_lower });
+        let is_here = |seen: &Seen| {
+            seen.vlans() == new.vlans()
+                && (seen.owned.interface == new.owned.interface || !self.settings.mirrored_interfaces)
+        };
+        // A chain whose first packet left the window can have had a packet here.
+        let is_known = window.iter().any(|seen| seen.number == old.chain);
+        let is_occupied =
+            !is_known || window.iter().any(|seen| seen.chain == old.chain && seen.is_same_frame(new) && is_here(seen));
+        let since = Duration::from_nanos(old.first.abs_diff(new.owned.nanos));
+        if old.is_same_frame(new) {
+            let is_other_place = !is_occupied && new.is_unicast() && new.region.len() == new.wire;
+            let is_repeat_near = since <= self.settings.repeat_window && self.settings.repeat_window > Duration::ZERO;
+            if is_identified || is_other_place || self.is_before_acknowledgement(old, new, since) || is_repeat_near {
+                return copy(Class::Switching, false);
             }
-            let is_forwarded = match (old.outer(), new.outer()) {
-                (None, None) => false,
-                (Some(_), Some(_)) => new.outer_ttl() < old.outer_ttl(),
-                _ => true,
-            };
-            let is_routed = new.is_identified() && is_forwarded && macs.is_none_or(|(a, b)| is_other_link(a, b));
-            return is_routed.then_some(Ok(Class::Routing));
+            return Some(Finding::Repeat);
         }
-        let is_reversed = self.settings.unordered_interfaces
-            && !new.is_other
-            && new.is_identified()
-            && old.owned.interface != new.owned.interface
-            && new.ttl() > old.ttl()
-            && old.as_routed(new) == new.region;
-        let is_later = new.is_other || new.ttl() >= old.ttl();
-        if is_later && !is_reversed || !macs.map_or(new.is_identified(), |(a, b)| is_other_link(a, b)) {
+        // All other copies were on another link.
+        let is_other_link = old.macs().zip(new.macs()).is_some_and(|(a, b)| is_other_link(a, b));
+        if !is_other_link {
             return None;
         }
-        if old.as_routed(new) == new.region {
-            return Some(Ok(Class::Routing));
+        if old.region == new.region {
+            let is_lower = old.around.is_lower(&new.around);
+            let is_forwarded = is_identified && old.around.may_become(&new.around);
+            return if is_forwarded { copy(Class::Routing, is_lower) } else { None };
         }
-        let (source, destination) = (old.addresses().0 != new.addresses().0, old.addresses().1 != new.addresses().1);
-        let is_nat = source != destination
-            && (new.is_identified() || new.decoded.protocol == IpProtocol::TCP)
-            && old.as_translated(new, source) == new.region;
-        is_nat.then_some(Ok(Class::Nat))
+        if new.ttl() < old.ttl() {
+            let is_near = since <= Duration::from_millis(1) && !is_occupied;
+            return if is_identified || is_near { copy(Class::Routing, true) } else { None };
+        }
+        let is_reversed =
+            new.ttl() > old.ttl() && self.settings.unordered_interfaces && old.owned.interface != new.owned.interface;
+        if is_reversed && is_identified { copy(Class::Routing, true) } else { None }
     }
 
-    fn is_copy(&self, old: &Seen, new: &Seen) -> bool {
-        let within = |window: Duration| window > Duration::ZERO && time(old, new) <= window;
-        new.is_identified()
-            || old.decoded.vlans != new.decoded.vlans
-            || self.settings.mirrored_interfaces && old.owned.interface != new.owned.interface
-            || new.occupies_sequence() && time(old, new) <= self.settings.retransmission_window
-            || within(self.settings.repeat_window)
+    fn is_before_acknowledgement(&self, old: &Seen, new: &Seen, since: Duration) -> bool {
+        let (then, now) = (old.owned.nanos, new.owned.nanos);
+        let is_clock_usable = then > 0 && then <= now && old.first <= now && (then < now || now % 1_000_000 > 0);
+        new.awaits_acknowledgement()
+            && is_clock_usable
+            && new.number - old.number <= 4
+            && since <= self.settings.retransmission_window
     }
+}
+
+/// True if the sender of the packet sent the same with another identification. `near` is the window, newest first.
+fn is_repeating(near: &[&Seen], new: &Seen) -> bool {
+    let mut twins = near.iter().filter(|old| old.is_twin(new));
+    if new.is_tcp() {
+        return twins.next().is_some_and(|newest| newest.has_other_id(new));
+    }
+    twins.any(|old| old.has_other_id(new))
 }
 
 fn time(old: &Seen, new: &Seen) -> Duration {
     Duration::from_nanos(old.owned.nanos.abs_diff(new.owned.nanos))
-}
-
-fn is_proxied(old: &Seen, new: &Seen) -> bool {
-    let is_tcp = |seen: &Seen| {
-        let header = if seen.is_v4() { 20 } else { 40 };
-        !seen.is_other
-            && seen.decoded.protocol == IpProtocol::TCP
-            && seen.decoded.fragment == Fragment::Whole
-            && seen.l4() == Some(header)
-            && seen.decoded.payload > seen.decoded.l4
-    };
-    if !is_tcp(old) || !is_tcp(new) || old.decoded.family != new.decoded.family {
-        return false;
-    }
-    let l4 = new.l4().unwrap_or_default();
-    let word = |seen: &Seen, at: usize| range(&seen.region, l4 + at, 4);
-    let payload = |seen: &Seen| range(&seen.region, usize::from(seen.decoded.payload - seen.decoded.l3), usize::MAX);
-    let (a, b) = (old.addresses(), new.addresses());
-    let is_numbered = word(old, 4) == word(new, 4) || word(new, 8) != [0, 0, 0, 0] && word(old, 8) == word(new, 8);
-    old.macs().zip(new.macs()).is_none_or(|(a, b)| is_other_link(a, b))
-        && (a.0 == b.0) != (a.1 == b.1)
-        && word(old, 0) == word(new, 0)
-        && is_numbered
-        && old.decoded.payload_len == new.decoded.payload_len
-        && payload(old) == payload(new)
-}
-
-fn is_part(old: &Seen, new: &Seen) -> bool {
-    let is_usable = |seen: &Seen| !seen.is_other && seen.is_v4() && seen.region[4..6] != [0, 0];
-    if !is_usable(old) || !is_usable(new) || new.decoded.fragment == Fragment::Whole || old.region[6] & 0x40 != 0 {
-        return false;
-    }
-    let span = |seen: &Seen| {
-        let header = usize::from(seen.region[0] & 15) * 4;
-        let field = u16::from_be_bytes([seen.region[6], seen.region[7]]);
-        let from = usize::from(field & 0x1fff) * 8;
-        (from, from + seen.wire - header, field & 0x2000 != 0, header)
-    };
-    let ((a, b, a_more, a_header), (c, d, c_more, c_header)) = (span(old), span(new));
-    if b - a <= 512 || c < a || d > b || d - c >= b - a || c_more != (a_more || d < b) || new.region.len() <= c_header {
-        return false;
-    }
-    let changed = (old.addresses().0 != new.addresses().0, old.addresses().1 != new.addresses().1);
-    let is_linked = old.macs().zip(new.macs()).is_none_or(|(a, b)| a[..6] != b[..6] && a[6..] != b[6..]);
-    let (mut payload, part) = (range(&old.region, a_header + c - a, d - c), range(&new.region, c_header, d - c));
-    payload.truncate(part.len());
-    if payload.len() < part.len() || changed == (true, true) || !is_linked || new.ttl() >= old.ttl() {
-        return false;
-    }
-    if old.decoded.protocol != new.decoded.protocol || old.region[4..6] != new.region[4..6] {
-        return false;
-    }
-    if changed != (false, false) && c == 0 {
-        let sum = match new.decoded.protocol {
-            IpProtocol::TCP => 16,
-            IpProtocol::UDP => 6,
-            IpProtocol::ICMP | IpProtocol::ICMPV6 => 2,
-            _ => return payload == part,
-        };
-        let port = if changed.0 { 0..2 } else { 2..4 };
-        let has_ports = [IpProtocol::TCP, IpProtocol::UDP].contains(&new.decoded.protocol);
-        if part.len() < 18 {
-            return false;
-        }
-        for at in port.filter(|_| has_ports).chain(sum..sum + 2) {
-            payload[at] = part[at];
-        }
-    }
-    payload == part
 }

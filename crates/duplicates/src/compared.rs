@@ -2,56 +2,22 @@
 //!
 //! The compared region begins at the innermost network header and ends with the IP packet, so link padding, tags,
 //! labels and tunnel headers are outside. In a frame that is not IP, the region is the payload of the link layer; in an
-//! ARP frame, the ARP message without padding. [`Head::key`] is a hash of all captured bytes of the region that are
-//! equal in both copies for every enabled class; the other bytes (TTL, checksums, addresses) are among the stored bytes
-//! and are compared by [`crate::rules`].
+//! ARP frame, the ARP message without padding. [`Head::key`] is a hash of all captured bytes of the region that
+//! switches and routers do not change, without the IPv4 identification: packets of a sender that differ in their
+//! identification alone have one key. The other bytes (identification, TTL, checksum) are among the stored bytes and
+//! are compared by [`crate::rules`].
 
 use crate::digest::Digest;
-use crate::table::{Head, Kind};
-use crate::{Class, Packet, Settings};
-use wire::{Decoded, EtherType, Family, Fragment, Headers, IpProtocol, link, tcp_flags};
+use crate::fields::{Kind, PORTS, QUERY_ID, is_query, tcp, translated_fields, v4, v6};
+use crate::table::Head;
+use crate::{Class, Packet, Settings, encapsulation, identification};
+use wire::{Decoded, EtherType, Family, Fragment, IpProtocol, link, tcp_flags};
 
-/// Offsets in an IPv4 header.
-pub(crate) mod v4 {
-    pub const TOS: usize = 1;
-    pub const ID: usize = 4;
-    pub const FLAGS: usize = 6;
-    pub const TTL: usize = 8;
-    pub const PROTOCOL: usize = 9;
-    pub const CHECKSUM: usize = 10;
-    pub const SRC: usize = 12;
-    pub const DST: usize = 16;
-    pub const END: usize = 20;
-    /// "Don't fragment", in the byte at `FLAGS`.
-    pub const DONT_FRAGMENT: u8 = 0x40;
-}
-
-/// Offsets in an IPv6 header.
-pub(crate) mod v6 {
-    pub const HOPS: usize = 7;
-    pub const SRC: usize = 8;
-    pub const DST: usize = 24;
-    pub const END: usize = 40;
-}
-
-/// Offsets in a TCP header.
-pub(crate) mod tcp {
-    pub const SEQUENCE: usize = 4;
-    pub const ACKNOWLEDGED: usize = 8;
-    pub const OFFSET: usize = 12;
-    pub const FLAGS: usize = 13;
-    pub const CHECKSUM: usize = 16;
-    pub const END: usize = 18;
-}
-
-/// Bytes of both ports.
-pub(crate) const PORTS: usize = 4;
-const UDP_CHECKSUM: usize = 6;
-const ICMP_CHECKSUM: usize = 2;
 const ARP_LEN: usize = 28;
 const ETHERNET_LEN: usize = 14;
 const MACS_LEN: usize = 12;
-const TAG_LEN: usize = 4;
+/// The fewest bytes of payload of a TCP segment that is not a keep-alive.
+const PAYLOAD_MIN: u32 = 2;
 
 /// The compared part of a packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,17 +26,21 @@ pub(crate) struct Compared {
     pub head: Head,
     /// Offset of the region in the frame.
     pub start: u32,
+    /// The length of the region on the wire in bytes.
+    pub wire: u32,
     pub protocol: IpProtocol,
     /// Offset in the region of the transport header; 0 if there is none.
     pub l4: u16,
-    /// True if the addresses, ports and checksums are compared by the rules, and are not part of the key.
-    pub is_translatable: bool,
     /// True if the packet contains a value that its sender changes from packet to packet.
     pub is_identified: bool,
-    /// True for a TCP segment with SYN, FIN or payload.
-    pub occupies_sequence: bool,
+    /// True for an ICMP message with the identifier of a query.
+    pub is_query: bool,
     pub fragment: Fragment,
-    pub has_payload: bool,
+    /// Bytes on the wire above the transport header.
+    pub payload_len: u32,
+    /// The hash for the class NAT, and the hash for the class proxying; 0 if there is none.
+    pub translated: u64,
+    pub body: u64,
 }
 
 impl Compared {
@@ -78,6 +48,47 @@ impl Compared {
     #[inline(always)]
     pub fn region<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.start as usize..).and_then(|rest| rest.get(..self.head.len as usize)).unwrap_or_default()
+    }
+
+    /// True if all bytes of the region were captured.
+    pub fn is_complete(&self) -> bool {
+        self.head.len == self.wire
+    }
+
+    /// True if the packet has one receiver, by its MAC address, or in links without MAC addresses by its IP address.
+    pub fn is_unicast(&self, region: &[u8]) -> bool {
+        match self.head.kind {
+            _ if self.head.has_macs => self.head.macs[0] & 1 == 0,
+            Kind::V4 => region[v4::DST] < 224,
+            Kind::V6 => region[v6::DST] != 0xff,
+            Kind::Other => false,
+        }
+    }
+
+    /// The flags of a TCP segment whose header was captured.
+    pub fn tcp_flags(&self, region: &[u8]) -> Option<u8> {
+        let is_tcp = self.protocol == IpProtocol::TCP && self.l4 > 0;
+        let l4 = usize::from(self.l4);
+        region.get(l4 + tcp::FLAGS).copied().filter(|_| is_tcp && region.len() >= l4 + tcp::END)
+    }
+
+    /// True if the packet can show that a device sent another packet again with other addresses. Hosts answer scans
+    /// with equal segments: resets, and segments without payload that begin a connection.
+    pub fn shows_binding(&self, region: &[u8]) -> bool {
+        if self.protocol != IpProtocol::TCP {
+            return self.is_identified;
+        }
+        let Some(flags) = self.tcp_flags(region) else { return false };
+        let l4 = usize::from(self.l4);
+        let is_reset = flags & tcp_flags::RST != 0;
+        let is_begin = flags & tcp_flags::SYN != 0 && self.payload_len == 0;
+        !is_reset && !is_begin && region[l4 + tcp::SEQUENCE..l4 + tcp::ACKNOWLEDGED] != [0; 4]
+    }
+
+    /// True for a TCP segment that its sender repeats only after a round trip: with payload, or with FIN.
+    pub fn awaits_acknowledgement(&self, region: &[u8]) -> bool {
+        let is_fin = |flags: u8| flags & (tcp_flags::FIN | tcp_flags::SYN | tcp_flags::RST) == tcp_flags::FIN;
+        self.tcp_flags(region).is_some_and(|flags| self.payload_len >= PAYLOAD_MIN || is_fin(flags))
     }
 }
 
@@ -130,15 +141,11 @@ impl Selector {
         let Some(macs) = link.first_chunk::<MACS_LEN>().filter(|_| is_plain && !decoded.malformed) else {
             return false;
         };
-        let is_tcp = decoded.protocol == IpProtocol::TCP;
-        let flags = if is_tcp { rest.get(tcp::FLAGS).copied().unwrap_or(0) } else { 0 };
-        let has_payload = decoded.payload_len > 0;
         *out = Compared {
             head: Head {
-                key: v4_digest(self.digest, head, false).bytes(rest).finish(),
+                key: v4_digest(self.digest, head, decoded.ip_len, false).bytes(rest).finish(),
                 ts: packet.ts,
                 macs: *macs,
-                wire: decoded.ip_len,
                 len: len as u32,
                 interface: packet.interface,
                 kind: Kind::V4,
@@ -146,13 +153,13 @@ impl Selector {
                 ..Head::default()
             },
             start: ETHERNET_LEN as u32,
+            wire: decoded.ip_len,
             protocol: decoded.protocol,
             l4: v4::END as u16,
-            is_translatable: false,
             is_identified: head[v4::ID] | head[v4::ID + 1] != 0,
-            occupies_sequence: is_tcp && (has_payload || flags & (tcp_flags::SYN | tcp_flags::FIN) != 0),
             fragment: Fragment::Whole,
-            has_payload,
+            payload_len: decoded.payload_len,
+            ..Compared::default()
         };
         true
     }
@@ -176,31 +183,27 @@ impl Selector {
         if decoded.malformed || len < header {
             return self.other(packet, decoded, out);
         }
-        (out.start, out.head.len, out.head.wire) = (l3 as u32, len as u32, decoded.ip_len);
+        (out.start, out.head.len, out.wire) = (l3 as u32, len as u32, decoded.ip_len);
         if decoded.l4 > decoded.l3 {
             out.l4 = decoded.l4 - decoded.l3;
         }
-        out.has_payload = decoded.payload_len > 0;
+        out.payload_len = decoded.payload_len;
+        out.head.kind = if decoded.family == Family::V4 { Kind::V4 } else { Kind::V6 };
         let region = out.region(frame);
-        let always = matches!(decoded.protocol, IpProtocol::ESP | IpProtocol::AH);
-        if decoded.family == Family::V4 {
-            out.head.kind = Kind::V4;
-            out.is_identified = always || region[v4::ID..v4::FLAGS] != [0, 0];
-        } else {
-            out.head.kind = Kind::V6;
-            out.is_identified = always || decoded.fragment != Fragment::Whole;
-        }
-        if decoded.protocol == IpProtocol::TCP && out.l4 > 0 {
-            let flags = region.get(usize::from(out.l4) + tcp::FLAGS).copied().unwrap_or(0);
-            out.occupies_sequence = out.has_payload || flags & (tcp_flags::SYN | tcp_flags::FIN) != 0;
-        }
-        out.is_translatable = self.translates && usize::from(out.l4) + tcp::END <= self.stored;
+        let l4 = usize::from(out.l4);
+        out.is_identified = identification::is_identified(out.head.kind, region, decoded.protocol, l4);
+        out.is_query = l4 > 0 && region.get(l4).is_some_and(|kind| is_query(decoded.protocol, *kind));
         out.head.key = self.key(out, region);
-        if self.proxies && decoded.protocol == IpProtocol::TCP && out.l4 > 0 && decoded.payload > decoded.l4 {
+        if self.translates && l4 + tcp::END <= self.stored {
+            out.translated = self.translated_key(out, region) | 1;
+            out.head.translated = out.translated as u32;
+        }
+        if self.proxies && decoded.protocol == IpProtocol::TCP && l4 > 0 && decoded.payload > decoded.l4 {
             let at = usize::from(decoded.payload - decoded.l3);
-            let ports = &region[usize::from(out.l4)..usize::from(out.l4) + PORTS];
+            let ports = &region[l4..l4 + PORTS];
             let digest = self.digest.words(u64::from(decoded.payload_len), 1);
-            out.head.body = digest.bytes(ports).bytes(&region[at..]).finish() | 1;
+            out.body = digest.bytes(ports).bytes(&region[at..]).finish() | 1;
+            out.head.body = out.body as u32;
         }
     }
 
@@ -209,26 +212,43 @@ impl Selector {
         let (digest, rest) = match out.head.kind {
             Kind::V4 => {
                 let Some((head, rest)) = region.split_first_chunk::<{ v4::END }>() else { return 0 };
-                (v4_digest(digest, head, out.is_translatable), rest)
+                (v4_digest(digest, head, out.wire, false), rest)
             }
             Kind::V6 => {
                 let Some((head, rest)) = region.split_first_chunk::<{ v6::END }>() else { return 0 };
                 let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-                // Without the traffic class and the hop limit.
-                let fixed = word(0) & !0xff00_0000_0000_f00f;
-                let digest = digest.words(fixed, 6);
-                if out.is_translatable {
-                    (digest, rest)
-                } else {
-                    (digest.words(word(v6::SRC), word(16)).words(word(v6::DST), word(32)), rest)
-                }
+                let digest = digest.words(v6_fixed(head), u64::from(out.wire) << 8 | 6);
+                (digest.words(word(v6::SRC), word(16)).words(word(v6::DST), word(32)), rest)
             }
             Kind::Other => (digest, region),
         };
-        if !out.is_translatable {
-            return digest.bytes(rest).finish();
-        }
-        without_translated(digest, out, region)
+        digest.bytes(rest).finish()
+    }
+
+    /// The hash of a region without addresses, ports and transport checksum, which address translation changes. Ports
+    /// and checksum are among the stored bytes, so the rules compare them.
+    #[inline(never)]
+    fn translated_key(&self, out: &Compared, region: &[u8]) -> u64 {
+        let digest = self.digest.words(5, 5);
+        let (digest, header) = match out.head.kind {
+            Kind::V4 => {
+                let Some(head) = region.first_chunk() else { return 0 };
+                let id = u64::from(region[v4::ID]) << 8 | u64::from(region[v4::ID + 1]);
+                (v4_digest(digest, head, out.wire, true).words(id, 0), v4::END)
+            }
+            _ => {
+                let Some(head) = region.first_chunk() else { return 0 };
+                (digest.words(v6_fixed(head), u64::from(out.wire) << 8 | 6), v6::END)
+            }
+        };
+        let Some((ports, checksum)) = translated_fields(out.protocol).filter(|_| out.l4 > 0) else {
+            return digest.bytes(&region[header..]).finish();
+        };
+        let l4 = usize::from(out.l4);
+        let at = |offset: usize| (l4 + offset).min(region.len());
+        let end = if out.is_query { QUERY_ID.end } else { checksum + 2 };
+        let (middle, last) = (&region[at(ports)..at(checksum)], &region[at(end)..]);
+        digest.bytes(&region[header.min(l4)..at(0)]).bytes(middle).bytes(last).finish()
     }
 
     /// A frame that is not IP, or whose headers contradict their lengths. The rules cannot know the meaning of its
@@ -242,53 +262,35 @@ impl Selector {
         if decoded.ethertype == EtherType::ARP && len >= ARP_LEN {
             (len, wire) = (ARP_LEN, ARP_LEN);
         }
-        (out.start, out.head.len, out.head.wire) = (start as u32, len as u32, wire as u32);
+        (out.start, out.head.len, out.wire) = (start as u32, len as u32, wire as u32);
         (out.head.kind, out.l4, out.is_identified, out.protocol) = (Kind::Other, 0, false, IpProtocol::default());
-        out.fragment = Fragment::Whole;
-        out.has_payload = true;
-        let digest = self.digest.words(u64::from(decoded.ethertype.0), 2);
+        (out.fragment, out.payload_len) = (Fragment::Whole, out.wire);
+        let digest = self.digest.words(u64::from(decoded.ethertype.0) << 32 | u64::from(out.wire), 2);
         out.head.key = digest.bytes(out.region(frame)).finish();
     }
 
     /// The whole frame, for the setting `exact`.
     fn whole(&self, packet: &Packet<'_>, out: &mut Compared) {
-        out.head.key = self.digest.bytes(packet.data).finish();
-        (out.head.wire, out.head.len) = (packet.wire_len, packet.data.len() as u32);
-        (out.is_identified, out.has_payload, out.fragment) = (true, true, Fragment::Whole);
+        out.head.key = self.digest.words(u64::from(packet.wire_len), 7).bytes(packet.data).finish();
+        (out.wire, out.head.len) = (packet.wire_len, packet.data.len() as u32);
+        (out.payload_len, out.fragment) = (packet.wire_len, Fragment::Whole);
     }
 }
 
-/// The hash of an IPv4 header without the type of service, the TTL and the checksum.
+/// The hash of an IPv4 header without the type of service, the identification, the TTL and the checksum, and of the
+/// length on the wire, which the header does not contain if the kernel or the NIC merged segments.
 #[inline(always)]
-fn v4_digest(digest: Digest, head: &[u8; v4::END], is_translatable: bool) -> Digest {
+fn v4_digest(digest: Digest, head: &[u8; v4::END], wire: u32, is_translated: bool) -> Digest {
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-    let fixed = word(0) & !(0xff << (8 * v4::TOS));
+    let fixed = word(0) & !(0xff << (8 * v4::TOS) | 0xffff << (8 * v4::ID));
     let protocol = u64::from(head[v4::PROTOCOL]);
-    let addresses = if is_translatable { 0 } else { word(v4::SRC) };
-    digest.words(fixed, addresses ^ protocol.rotate_right(8))
+    let addresses = if is_translated { 0 } else { word(v4::SRC) };
+    digest.words(fixed ^ u64::from(wire) << (8 * v4::ID), addresses ^ protocol.rotate_right(8))
 }
 
-/// The hash of a region without addresses, ports and transport checksum, which address translation changes. Ports and
-/// checksum are among the stored bytes, so the rules compare them.
-fn without_translated(digest: Digest, out: &Compared, region: &[u8]) -> u64 {
-    let header = if out.head.kind == Kind::V4 { v4::END } else { v6::END };
-    let Some((ports, checksum)) = translated_fields(out.protocol).filter(|_| out.l4 > 0) else {
-        return digest.bytes(&region[header..]).finish();
-    };
-    let l4 = usize::from(out.l4);
-    let at = |offset: usize| (l4 + offset).min(region.len());
-    let (middle, last) = (&region[at(ports)..at(checksum)], &region[at(checksum + 2)..]);
-    digest.bytes(&region[header.min(l4)..at(0)]).bytes(middle).bytes(last).finish()
-}
-
-/// The number of bytes of the ports, and the offset of the checksum, of a transport protocol that the class NAT knows.
-pub(crate) fn translated_fields(protocol: IpProtocol) -> Option<(usize, usize)> {
-    match protocol {
-        IpProtocol::TCP => Some((PORTS, tcp::CHECKSUM)),
-        IpProtocol::UDP => Some((PORTS, UDP_CHECKSUM)),
-        IpProtocol::ICMP | IpProtocol::ICMPV6 => Some((0, ICMP_CHECKSUM)),
-        _ => None,
-    }
+/// The first word of an IPv6 header without the traffic class and the hop limit.
+fn v6_fixed(head: &[u8; v6::END]) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| head[i])) & !0xff00_0000_0000_f00f
 }
 
 /// Sets the fields about the headers before the region.
@@ -298,42 +300,11 @@ fn link_of(packet: &Packet<'_>, decoded: &Decoded, digest: &Digest, out: &mut Co
     if is_framed && let Some(macs) = packet.data.get(l2.into()..).and_then(|rest| rest.first_chunk::<MACS_LEN>()) {
         (out.head.macs, out.head.has_macs) = (*macs, true);
     }
-    let [a, b] = decoded.vlans.map(|id| id.map_or(0, |id| u32::from(id) | 0x8000));
-    out.head.vlans = a << 16 | b;
-    // Untagged Ethernet is the usual case. A tag moves the network header by 4 bytes.
-    if usize::from(decoded.l3) != ETHERNET_LEN && decoded.depth + u8::from(decoded.mpls.is_some()) > 0 && l2 == 0 {
-        encapsulation_of(packet, decoded, digest, out);
-    }
-}
-
-/// Sets the fields about the labels and tunnels around a packet without an Ethernet header of its own.
-fn encapsulation_of(packet: &Packet<'_>, decoded: &Decoded, digest: &Digest, out: &mut Compared) {
-    let frame = packet.data;
-    let end = usize::from(decoded.l3).min(frame.len());
-    let mut at = 0;
-    if packet.link_type == link::ETHERNET {
-        at = MACS_LEN;
-        let ethertype = |at: usize| frame.get(at..at + 2).map(|b| EtherType(u16::from_be_bytes([b[0], b[1]])));
-        while ethertype(at).is_some_and(EtherType::is_vlan) && at + TAG_LEN <= end {
-            at += TAG_LEN;
-        }
-    }
-    let region = frame.get(at..end).unwrap_or_default();
-    out.head.outer = digest.words(3, 3).bytes(region).finish() | 1;
-    let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
-    if decoded.depth == 0 {
-        // The fourth byte of the topmost label, after the ethertype.
-        out.head.outer_ttl = byte(at + 2 + 3);
-        return;
-    }
-    let headers = Headers::of(frame, packet.wire_len, packet.link_type);
-    let l3 = usize::from(headers.l3());
-    match headers.family() {
-        Family::V4 => {
-            out.head.outer_ttl = byte(l3 + v4::TTL);
-        }
-        Family::V6 => out.head.outer_ttl = byte(l3 + v6::HOPS),
-        Family::Other => (),
+    // A priority tag (VLAN ID 0, IEEE 802.1Q) belongs to no VLAN.
+    let [a, b] = decoded.vlans.map(|id| id.filter(|id| *id != 0).map_or(0, |id| u32::from(id) | 0x8000));
+    out.head.vlans = if a == 0 { b << 16 } else { a << 16 | b };
+    if decoded.depth + u8::from(decoded.mpls.is_some()) > 0 {
+        encapsulation::read(packet, decoded, digest, &mut out.head);
     }
 }
 

@@ -93,12 +93,27 @@ pub struct Counts {
     /// Packets that are equal to a packet in the window, without evidence that they are copies. They are not
     /// duplicates.
     pub repeats: u64,
+    /// Copies above [`crate::Settings::copies_max`]: more equal packets than mirrors make. They are not reported.
+    pub over_limit: u64,
+    /// Packets that differ from an earlier packet as NAT or a proxy changes packets, before the binding of addresses is
+    /// confirmed. They are not reported.
+    pub unconfirmed: u64,
+    /// Packets that differ from a packet of another interface as from their own copy after a router: the copy was
+    /// captured first. They are reported only with [`crate::Settings::unordered_interfaces`].
+    pub reversed: u64,
     /// Packets whose record was overwritten before the end of the window in time, because the table is too small for
     /// the rate. Duplicates of such packets are missed.
     pub overwritten: u64,
-    /// Packets whose entry in the index was evicted while the window contained them. Duplicates of such packets are
-    /// missed.
+    /// Packets whose entry in the index was evicted by other packets while the window contained them. Duplicates of
+    /// such packets are missed.
     pub evicted: u64,
+    /// Packets whose entry in the index was replaced by an equal packet while the window contained them, because the
+    /// index has at most six entries for equal packets. Duplicates of such packets can be missed. More records do not
+    /// change this number.
+    pub crowded: u64,
+    /// Bindings of addresses that were replaced by others. Their flows must confirm them again, and duplicates of the
+    /// classes NAT and proxying are missed.
+    pub bindings_replaced: u64,
     /// The shortest time from the timestamp of a packet to the overwriting of its record; `None` if no record was
     /// overwritten.
     pub shortest_reach: Option<Duration>,
@@ -118,7 +133,7 @@ impl Counts {
     /// True if the detector found every duplicate that its rules define: no record was lost within the window. This
     /// holds for timestamps in order.
     pub fn is_complete(&self) -> bool {
-        self.overwritten == 0 && self.evicted == 0
+        self.overwritten + self.evicted + self.crowded + self.bindings_replaced == 0
     }
 
     pub(crate) fn add(&mut self, duplicate: &crate::Duplicate, wire_len: u32) {

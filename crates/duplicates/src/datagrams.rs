@@ -5,9 +5,9 @@
 //! The captured bytes of datagrams that may be divided are stored in a ring of bytes of fixed size. Datagrams with at
 //! most [`SMALLEST`] bytes of payload are not stored: no usual link divides them.
 
-use crate::compared::{Compared, PORTS, may_be_divided, tcp, translated_fields, v4};
-use crate::rules::distance;
-use crate::table::Kind;
+use crate::chain::distance;
+use crate::compared::{Compared, may_be_divided};
+use crate::fields::{Kind, PORTS, tcp, translated_fields, v4};
 use base::Timestamp;
 use base::hash::{combine, mix64};
 use base::memory::{Hints, HintsExt};
@@ -36,6 +36,7 @@ struct Entry {
     len: u32,
     macs: [u8; MACS],
     has_macs: bool,
+    vlans: u32,
     /// The part of the datagram, in bytes from the beginning of its payload, and whether more parts follow.
     from: u32,
     to: u32,
@@ -49,6 +50,8 @@ pub(crate) struct Part {
     pub time: Duration,
     pub age: u64,
     pub ttl_drop: u8,
+    pub is_vlan_changed: bool,
+    pub is_tos_changed: bool,
 }
 
 /// The stored datagrams.
@@ -108,6 +111,7 @@ impl Datagrams {
             len: region.len() as u32,
             macs: compared.head.macs,
             has_macs: compared.head.has_macs,
+            vlans: compared.head.vlans,
             from: span.from,
             to: span.to,
             is_more: span.is_more,
@@ -159,7 +163,10 @@ impl Datagrams {
                 return None;
             };
             let ttl_drop = old[v4::TTL].checked_sub(region[v4::TTL]).filter(|drop| *drop > 0)?;
-            is_part(entry, old, &span, compared, region).then_some(Part { time, age, ttl_drop })
+            let is_vlan_changed = entry.vlans != compared.head.vlans;
+            let is_tos_changed = old[v4::TOS] != region[v4::TOS];
+            let part = Part { time, age, ttl_drop, is_vlan_changed, is_tos_changed };
+            is_part(entry, old, &span, compared, region).then_some(part)
         })
     }
 
@@ -189,7 +196,7 @@ impl Span {
         let header = (region[0] & 15) * 4;
         let field = u16::from_be_bytes([region[v4::FLAGS], region[v4::FLAGS + 1]]);
         let from = u32::from(field & 0x1fff) * 8;
-        let to = from + compared.head.wire.checked_sub(header.into())?;
+        let to = from + compared.wire.checked_sub(header.into())?;
         (usize::from(header) < region.len()).then_some(Self { from, to, is_more: field & 0x2000 != 0, header })
     }
 }
@@ -207,19 +214,21 @@ fn is_part(entry: &Entry, old: &[u8], span: &Span, compared: &Compared, region: 
     let is_flag_right = span.is_more == (entry.is_more || span.to < entry.to);
     let (source, destination) = (v4::SRC..v4::DST, v4::DST..v4::END);
     let changed = (old[source.clone()] != region[source], old[destination.clone()] != region[destination]);
-    let has_links = entry.has_macs && compared.head.has_macs;
-    let is_other_link =
-        !has_links || entry.macs[..6] != compared.head.macs[..6] && entry.macs[6..] != compared.head.macs[6..];
+    let is_other_link = entry.has_macs
+        && compared.head.has_macs
+        && entry.macs[..6] != compared.head.macs[..6]
+        && entry.macs[6..] != compared.head.macs[6..];
     if !is_smaller || !is_flag_right || changed == (true, true) || !is_other_link {
         return false;
     }
     let new = &region[span.header.into()..];
     let at = usize::from(entry.header) + (span.from - entry.from) as usize;
     let Some(original) = old.get(at..).and_then(|rest| rest.get(..new.len())) else { return false };
-    if changed == (false, false) || span.from > 0 {
+    if changed == (false, false) {
         return original == new;
     }
-    is_translated(original, new, compared, changed.0)
+    // A later fragment has no ports, so nothing but its bytes connects it with the datagram.
+    span.from == 0 && is_translated(original, new, compared, changed.0)
 }
 
 /// Compares the transport header and the payload in a first fragment whose address was translated: the port of the

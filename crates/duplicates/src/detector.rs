@@ -1,13 +1,16 @@
 //! The detector: packets in, duplicates out. The result depends only on the packets, their timestamps, the settings and
 //! the key.
 
+use crate::bindings::{Bindings, Trust};
+use crate::chain::{Chain, distance};
 use crate::compared::{Compared, Selector};
 use crate::counts::Counts;
 use crate::datagrams::Datagrams;
 use crate::prepared::{Prepared, Preparer};
-use crate::rules::{self, Candidate, Verdict};
+use crate::rules::{self, Candidate};
+use crate::search::{Original, Search, Window, search, search_by};
 use crate::settings::{Settings, SettingsError};
-use crate::table::{Head, Prefetcher, Table};
+use crate::table::{Found, Head, Prefetcher, Table};
 use crate::{Class, Duplicate, Packet};
 use base::Timestamp;
 use base::memory::{Hints, NoHints};
@@ -41,6 +44,7 @@ pub struct Detector<H = NoHints> {
     preparer: Preparer,
     table: Table<H>,
     datagrams: Option<Datagrams>,
+    bindings: Option<Bindings>,
     batch: Vec<Prepared>,
     last: Timestamp,
     counts: Counts,
@@ -50,21 +54,6 @@ impl<H> std::fmt::Debug for Detector<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Detector").field("settings", &self.settings).field("packets", &self.counts.packets).finish()
     }
-}
-
-/// What a search by the key found besides the original.
-#[derive(Default)]
-struct Others {
-    /// The place in the bucket of an identical packet.
-    identical: Option<usize>,
-    /// True if a packet is equal, but without evidence that both are copies of one packet.
-    is_repeat: bool,
-}
-
-/// The earlier packet that a search found.
-struct Original {
-    duplicate: Duplicate,
-    copies: u8,
 }
 
 impl Detector {
@@ -89,6 +78,7 @@ impl<H: Hints> Detector<H> {
         Ok(Self {
             preparer: Preparer::new(Selector::new(&settings, table.stride(), key)),
             datagrams: settings.compares_fragments().then(|| Datagrams::new(settings.records, hints)),
+            bindings: settings.has_bindings().then(|| Bindings::new(key, hints)),
             table,
             batch: vec![Prepared::default(); BATCH],
             last: Timestamp::ZERO,
@@ -166,101 +156,76 @@ impl<H: Hints> Detector<H> {
     #[inline]
     fn process(&mut self, packet: &Packet<'_>, compared: &Compared) -> Option<Duplicate> {
         let region = compared.region(packet.data);
-        let candidate = Candidate { compared, region };
+        let new = Candidate { compared, region };
         self.counts.packets += 1;
         self.last = packet.ts;
-        let (mut original, mut others) = (None, Others::default());
+        let mut found = Search::default();
         if self.table.find(compared.head.key, 0).is_some() {
-            original = self.search(&candidate, &mut others);
+            found = search(&self.settings, &self.table, &new);
         }
-        if compared.head.body != 0 && original.is_none() {
-            original = self.search_proxied(&candidate);
+        let (mut translated, mut body) = (None, None);
+        if compared.translated | compared.body != 0 {
+            (translated, body) = self.search_changed(&mut found, &new);
         }
         if self.datagrams.is_some() {
-            original = self.fragment(original, &candidate);
+            found.original = self.fragment(found.original, &new);
         }
-        let copies = original.as_ref().map_or(0, |original| original.copies.saturating_add(1));
-        self.store(&candidate, others.identical, copies);
-        let Some(Original { duplicate, .. }) = original.filter(|_| copies <= self.settings.copies_max) else {
-            self.counts.repeats += u64::from(others.is_repeat || copies > 0);
+        let copies = found.original.as_ref().map_or(0, |original| original.chain.copies);
+        self.store(&new, &found, translated, body);
+        if copies > self.settings.copies_max {
+            self.counts.over_limit += 1;
+            return None;
+        }
+        let Some(Original { duplicate, .. }) = found.original else {
+            self.counts.repeats += u64::from(found.is_repeat);
+            self.counts.reversed += u64::from(found.is_reversed && !found.is_repeat);
             return None;
         };
         self.counts.add(&duplicate, packet.wire_len);
         Some(duplicate)
     }
 
-    /// True if the window contains a packet of this time and age.
-    fn is_within(&self, time: Duration, age: u64) -> bool {
-        time <= self.settings.window && age <= self.settings.window_packets.min(self.settings.records as u64)
-    }
-
-    /// The newest packet of which the candidate is a copy.
+    /// Searches the original by the hashes for NAT and proxying, unless it was found before. Returns the entries that
+    /// the entries of the packet replace.
     #[inline(never)]
-    fn search(&self, new: &Candidate<'_>, others: &mut Others) -> Option<Original> {
-        let (compared, mut from) = (new.compared, 0);
-        while let Some(found) = self.table.find(compared.head.key, from) {
-            from = found.way + 1;
-            let (old, stored) = (self.table.head(found), self.table.stored(found));
-            let time = rules::distance(old.ts, new.compared.head.ts);
-            if old.key != compared.head.key || !self.is_within(time, found.age) {
+    fn search_changed(&mut self, search: &mut Search, new: &Candidate<'_>) -> (Option<Found>, Option<Found>) {
+        let (settings, table, compared) = (&self.settings, &self.table, new.compared);
+        let by_nat = (Class::Nat, compared.translated, (|head| head.translated) as fn(&Head) -> u32);
+        let by_body = (Class::Proxying, compared.body, (|head| head.body) as fn(&Head) -> u32);
+        let (nat, nat_crowd) = search_by(settings, table, by_nat, new, rules::translated);
+        let (proxied, proxied_crowd) = search_by(settings, table, by_body, new, rules::proxied);
+        for changed in [nat, proxied].into_iter().flatten() {
+            let Some(bindings) = self.bindings.as_mut().filter(|_| search.original.is_none()) else { break };
+            let class = changed.original.duplicate.class;
+            let trust = bindings.confirm(class, self.table.stored(changed.found), new.region, compared);
+            self.counts.bindings_replaced = bindings.replaced;
+            if trust == Trust::Opposite {
                 continue;
             }
-            let comparison = rules::compare(&self.settings, old, stored, new);
-            if comparison.is_identical && others.identical.is_none() {
-                others.identical = Some(found.way);
+            // A device sends one packet for each packet.
+            self.table.consume(changed.found, |head| match class {
+                Class::Nat => &mut head.translated,
+                _ => &mut head.body,
+            });
+            if trust == Trust::Confirmed {
+                search.original = Some(changed.original);
+            } else {
+                self.counts.unconfirmed += 1;
             }
-            match comparison.verdict {
-                Verdict::Different => continue,
-                Verdict::Repeat => others.is_repeat = true,
-                Verdict::Copy(class) => {
-                    let duplicate = Duplicate {
-                        class,
-                        time,
-                        packets: found.age,
-                        ttl_drop: comparison.ttl_drop,
-                        is_vlan_changed: old.vlans != compared.head.vlans,
-                        is_tos_changed: comparison.is_tos_changed,
-                        has_payload: compared.has_payload,
-                    };
-                    return Some(Original { duplicate, copies: old.copies });
-                }
-            }
+            break;
         }
-        None
-    }
-
-    #[inline(never)]
-    fn search_proxied(&self, new: &Candidate<'_>) -> Option<Original> {
-        let (compared, mut from) = (new.compared, 0);
-        while let Some(found) = self.table.find(compared.head.body, from) {
-            from = found.way + 1;
-            let (old, stored) = (self.table.head(found), self.table.stored(found));
-            let time = rules::distance(old.ts, new.compared.head.ts);
-            if old.body == compared.head.body && self.is_within(time, found.age) && rules::is_proxied(old, stored, new)
-            {
-                let duplicate = Duplicate {
-                    class: Class::Proxying,
-                    time,
-                    packets: found.age,
-                    ttl_drop: 0,
-                    is_vlan_changed: old.vlans != compared.head.vlans,
-                    is_tos_changed: false,
-                    has_payload: true,
-                };
-                return Some(Original { duplicate, copies: old.copies });
-            }
-        }
-        None
+        (nat_crowd, proxied_crowd)
     }
 
     /// Searches the datagram of a fragment, and stores the packet if routers may divide it.
     #[inline(never)]
     fn fragment(&mut self, original: Option<Original>, new: &Candidate<'_>) -> Option<Original> {
         let (compared, region) = (new.compared, new.region);
+        let window = Window::of(&self.settings);
         let (number, datagrams) = (self.counts.packets, self.datagrams.as_ref()?);
         let (mut found, mut lost) = (original, 0);
         if found.is_none() && (compared.fragment != Fragment::Whole) {
-            let within = |time, age| self.is_within(time, age);
+            let within = |time, age| window.contains(time, age);
             let part = datagrams.find(compared, region, number, within, &mut lost);
             found = part.map(|part| Original {
                 duplicate: Duplicate {
@@ -268,41 +233,47 @@ impl<H: Hints> Detector<H> {
                     time: part.time,
                     packets: part.age,
                     ttl_drop: part.ttl_drop,
-                    is_vlan_changed: false,
-                    is_tos_changed: false,
-                    has_payload: compared.has_payload,
+                    is_vlan_changed: part.is_vlan_changed,
+                    is_tos_changed: part.is_tos_changed,
+                    has_payload: compared.payload_len > 0,
                 },
-                copies: 0,
+                chain: Chain::begin(&self.table, compared.head.ts),
             });
         }
         let evicted = self.datagrams.as_mut()?.store(compared, region, number);
-        lost += u64::from(evicted.is_some_and(|(time, age)| self.is_within(time, age)));
+        lost += u64::from(evicted.is_some_and(|(time, age)| window.contains(time, age)));
         self.counts.evicted += lost;
         found
     }
 
     #[inline(always)]
-    fn store(&mut self, new: &Candidate<'_>, replaces: Option<usize>, copies: u8) {
-        let evicted = self.table.enter(new.compared.head.key, replaces);
-        if let Some(evicted) = evicted {
-            let time = rules::distance(self.table.head(evicted).ts, new.compared.head.ts);
-            self.counts.evicted += u64::from(self.is_within(time, evicted.age));
-        }
-        if new.compared.head.body != 0 {
-            let evicted = self.table.enter(new.compared.head.body, None);
-            if let Some(evicted) = evicted {
-                let time = rules::distance(self.table.head(evicted).ts, new.compared.head.ts);
-                self.counts.evicted += u64::from(self.is_within(time, evicted.age));
+    fn store(&mut self, new: &Candidate<'_>, found: &Search, translated: Option<Found>, body: Option<Found>) {
+        let mut head = new.compared.head;
+        let chain = found.original.map_or_else(|| Chain::begin(&self.table, head.ts), |original| original.chain);
+        chain.enter(&mut head);
+        self.enter(head.key, found.crowd, head.ts);
+        for (hash, crowd) in [(new.compared.translated, translated), (new.compared.body, body)] {
+            if hash != 0 {
+                self.enter(hash, crowd, head.ts);
             }
         }
-        let head = Head { copies, ..new.compared.head };
         if let Some(overwritten) = self.table.write(head, new.region) {
-            let reach = rules::distance(overwritten, new.compared.head.ts);
+            let reach = distance(overwritten, head.ts);
             if self.counts.shortest_reach.is_none_or(|shortest| reach < shortest) {
                 self.counts.shortest_reach = Some(reach);
             }
             let is_early = reach <= self.settings.window && self.settings.window_packets > self.settings.records as u64;
             self.counts.overwritten += u64::from(is_early);
+        }
+    }
+
+    /// Enters a hash of the packet into the index, in place of the oldest entry with this hash if there are many.
+    #[inline(always)]
+    fn enter(&mut self, hash: u64, crowd: Option<Found>, ts: Timestamp) {
+        if let Some(lost) = self.table.enter(hash, crowd) {
+            let is_within = Window::of(&self.settings).contains(distance(self.table.head(lost).ts, ts), lost.age);
+            let count = if crowd.is_some() { &mut self.counts.crowded } else { &mut self.counts.evicted };
+            *count += u64::from(is_within);
         }
     }
 }

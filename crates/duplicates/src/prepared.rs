@@ -68,9 +68,10 @@ impl<H: Hints> Prefetcher<H> {
 
 impl Settings {
     /// The largest number of shards into which a table can be divided so that a packet and its copies have the same
-    /// shard: 16, or 1 with the classes proxying and fragment, whose copies have other hashes.
+    /// shard: 16, or 1 with the classes NAT, proxying and fragment, whose copies have other hashes.
     pub fn shards(&self) -> usize {
-        let is_divisible = !self.classes.contains(crate::Class::Proxying) && !self.compares_fragments();
+        let has = |class| self.classes.contains(class);
+        let is_divisible = !has(crate::Class::Nat) && !has(crate::Class::Proxying) && !self.compares_fragments();
         if is_divisible { 16 } else { 1 }
     }
 }

@@ -1,47 +1,40 @@
-//! The rules that decide whether a packet is a copy of an earlier packet, and of which class.
+//! The relation of two packets: which fields differ.
 //!
 //! Both regions have the same length, and the hashes of the bytes that no class changes are equal. The rules compare
-//! the stored bytes and assign each differing byte to a field. Every rule and the false positives that it prevents are
-//! in the documentation of the crate.
+//! the stored bytes and assign each differing byte to a field. [`crate::evidence`] decides whether packets with such a
+//! relation are copies.
 
-use crate::compared::{Compared, PORTS, tcp, translated_fields, v4, v6};
-use crate::table::{Head, Kind};
-use crate::{Class, Settings};
-use base::Timestamp;
-use std::time::Duration;
+use crate::compared::Compared;
+use crate::fields::{Kind, PORTS, QUERY_ID, tcp, translated_fields, v4, v6};
+use crate::table::Head;
 use wire::IpProtocol;
 
-/// The outcome of a comparison with one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The packet is another packet, or a copy of a class that is not enabled.
+/// The relation of a packet to a record with the same hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// Another packet.
+    #[default]
     Different,
-    /// The packets are equal, but nothing shows that they are copies of one packet.
-    Repeat,
-    /// The packet is a copy.
-    Copy(Class),
-}
-
-/// The result of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Comparison {
-    pub verdict: Verdict,
-    pub ttl_drop: u8,
-    pub is_tos_changed: bool,
-    /// True if the packets are equal in all that is compared, also in interface and VLAN tags. A record of such a
-    /// packet replaces the older record.
-    pub is_identical: bool,
+    /// The IPv4 identification differs, and otherwise only fields that routers change: the sender repeats itself.
+    Sibling,
+    /// All compared bytes are equal.
+    Equal,
+    /// Only fields differ that routers change.
+    Hop { before: u8, after: u8, is_tos_changed: bool },
 }
 
 /// The fields in which two regions differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Differences {
     tos: bool,
+    id: bool,
     ttl: bool,
     source: bool,
     destination: bool,
     source_port: bool,
     destination_port: bool,
+    /// The identifier of an ICMP query, which NAT changes (RFC 5508 section 3.1).
+    query: bool,
     /// The checksum of the IPv4 header, or of the transport header.
     network_sum: bool,
     transport_sum: bool,
@@ -63,8 +56,11 @@ impl Differences {
         }
         // A checksum alone does not change on the way.
         let address = found.source || found.destination;
-        let is_network_explained = found.tos || found.ttl || address;
-        let is_transport_explained = address || found.source_port || found.destination_port;
+        let is_network_explained = found.tos || found.id || found.ttl || address;
+        // The checksum of ICMP over IPv4 does not contain the addresses (RFC 792).
+        let is_address_explained = address && compared.protocol != IpProtocol::ICMP;
+        let is_transport_explained = is_address_explained || found.source_port || found.destination_port || found.query;
+        found.other |= found.query && !address;
         found.other |= found.network_sum && !is_network_explained || found.transport_sum && !is_transport_explained;
         found
     }
@@ -73,6 +69,7 @@ impl Differences {
         let field = match compared.head.kind {
             Kind::V4 => match at {
                 v4::TOS => Some(&mut self.tos),
+                v4::ID..v4::FLAGS => Some(&mut self.id),
                 v4::TTL => Some(&mut self.ttl),
                 v4::CHECKSUM..v4::SRC => Some(&mut self.network_sum),
                 v4::SRC..v4::DST => Some(&mut self.source),
@@ -105,6 +102,7 @@ impl Differences {
             offset if offset < ports / 2 => &mut self.source_port,
             offset if offset < ports => &mut self.destination_port,
             offset if (checksum..checksum + 2).contains(&offset) => &mut self.transport_sum,
+            offset if compared.is_query && QUERY_ID.contains(&offset) => &mut self.query,
             _ => &mut self.other,
         }
     }
@@ -128,7 +126,7 @@ impl Differences {
 
 /// How the MAC addresses of two copies differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Macs {
+pub(crate) enum Macs {
     /// One of the packets has no Ethernet header.
     Unknown,
     Equal,
@@ -138,7 +136,7 @@ enum Macs {
     Mixed,
 }
 
-fn macs(old: &Head, new: &Head) -> Macs {
+pub(crate) fn macs(old: &Head, new: &Head) -> Macs {
     if !old.has_macs || !new.has_macs {
         return Macs::Unknown;
     }
@@ -159,103 +157,70 @@ pub(crate) struct Candidate<'a> {
     pub region: &'a [u8],
 }
 
-/// The time between two packets, in either order: merged captures can be out of order.
-pub(crate) fn distance(a: Timestamp, b: Timestamp) -> Duration {
-    Duration::from_nanos(a.nanos().abs_diff(b.nanos()))
-}
-
-/// Compares a packet with a record that has the same key.
-pub(crate) fn compare(settings: &Settings, old: &Head, stored: &[u8], new: &Candidate<'_>) -> Comparison {
+/// Compares a packet with a record that has the same hash for the classes switching and routing.
+pub(crate) fn relation(old: &Head, stored: &[u8], new: &Candidate<'_>) -> Relation {
     let compared = new.compared;
-    let mut out = Comparison { verdict: Verdict::Different, ttl_drop: 0, is_tos_changed: false, is_identical: false };
-    if (old.wire, old.len, old.kind) != (compared.head.wire, compared.head.len, compared.head.kind) {
-        return out;
+    if (old.len, old.kind) != (compared.head.len, compared.head.kind) {
+        return Relation::Different;
     }
     let differences = Differences::of(stored, &new.region[..stored.len()], compared);
-    if differences.other {
-        return out;
+    if differences.other || differences.is_translated() {
+        return Relation::Different;
     }
-    let macs = macs(old, &compared.head);
     if differences.none() {
-        let is_same_frame = old.has_macs == compared.head.has_macs
-            && matches!(macs, Macs::Equal | Macs::Unknown)
-            && old.outer == compared.head.outer;
-        let verdict = if is_same_frame {
-            out.is_identical = (old.vlans, old.interface) == (compared.head.vlans, new.compared.head.interface);
-            if is_copy(settings, old, new) { Verdict::Copy(Class::Switching) } else { Verdict::Repeat }
-        } else {
-            encapsulated(old, compared, macs)
-        };
-        out.verdict = enabled(settings, verdict);
-        return out;
+        return Relation::Equal;
     }
-    let at = if compared.head.kind == Kind::V4 { v4::TTL } else { v6::HOPS };
-    let (before, after) = (stored[at], new.region[at]);
-    let is_reversed = after > before
-        && settings.unordered_interfaces
-        && compared.is_identified
-        && old.interface != compared.head.interface
-        && !differences.is_translated();
-    if after >= before && !is_reversed {
-        return out;
+    if differences.id {
+        return Relation::Sibling;
     }
-    let is_other_link = match macs {
-        Macs::Differ => true,
-        Macs::Unknown => compared.is_identified,
-        Macs::Equal | Macs::Mixed => false,
-    };
-    if !is_other_link {
-        return out;
-    }
-    let verdict = if !differences.is_translated() {
-        Verdict::Copy(Class::Routing)
-    } else if differences.is_one_side() && (compared.is_identified || compared.protocol == IpProtocol::TCP) {
-        Verdict::Copy(Class::Nat)
-    } else {
-        Verdict::Different
-    };
-    Comparison {
-        verdict: enabled(settings, verdict),
-        ttl_drop: before.abs_diff(after),
-        is_tos_changed: differences.tos,
-        is_identical: false,
-    }
+    let (before, after) = ttl(stored, new);
+    Relation::Hop { before, after, is_tos_changed: differences.tos }
 }
 
-/// Removes classes that are not enabled.
-fn enabled(settings: &Settings, verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Copy(class) if !settings.classes.contains(class) => Verdict::Different,
-        Verdict::Repeat if !settings.classes.contains(Class::Switching) => Verdict::Different,
-        verdict => verdict,
-    }
+fn ttl(stored: &[u8], new: &Candidate<'_>) -> (u8, u8) {
+    let at = if new.compared.head.kind == Kind::V4 { v4::TTL } else { v6::HOPS };
+    (stored[at], new.region[at])
 }
 
-/// True if there is evidence that two equal frames are copies of one frame, not two frames of a sender.
-fn is_copy(settings: &Settings, old: &Head, new: &Candidate<'_>) -> bool {
+/// The change of a packet by a router that translates addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Translated {
+    pub ttl_drop: u8,
+    pub is_tos_changed: bool,
+}
+
+/// Compares a packet with a record that has the same hash for the class NAT.
+pub(crate) fn translated(old: &Head, stored: &[u8], new: &Candidate<'_>) -> Option<Translated> {
     let compared = new.compared;
-    let time = distance(old.ts, new.compared.head.ts);
-    compared.is_identified
-        || old.vlans != compared.head.vlans
-        || settings.mirrored_interfaces && old.interface != new.compared.head.interface
-        || compared.occupies_sequence && time <= settings.retransmission_window
-        || !settings.repeat_window.is_zero() && time <= settings.repeat_window
-}
-
-/// The verdict about two equal packets, at least one of them in a tunnel or below labels, whose link or tunnel headers
-/// differ.
-fn encapsulated(old: &Head, new: &Compared, macs: Macs) -> Verdict {
-    let is_encapsulated = old.outer != 0 || new.head.outer != 0;
-    let is_forwarded = old.outer == 0 || new.head.outer == 0 || new.head.outer_ttl < old.outer_ttl;
-    if new.is_identified && is_encapsulated && is_forwarded && matches!(macs, Macs::Differ | Macs::Unknown) {
-        Verdict::Copy(Class::Routing)
-    } else {
-        Verdict::Different
+    if (old.len, old.kind) != (compared.head.len, compared.head.kind) || macs(old, &compared.head) != Macs::Differ {
+        return None;
     }
+    let differences = Differences::of(stored, &new.region[..stored.len()], compared);
+    let (before, after) = ttl(stored, new);
+    let is_translated = !differences.other && !differences.id && differences.is_one_side();
+    let ttl_drop =
+        before.checked_sub(after).filter(|drop| *drop > 0 && is_translated && compared.shows_binding(new.region))?;
+    Some(Translated { ttl_drop, is_tos_changed: differences.tos })
 }
 
-/// Compares a packet with a record that has the same hash of ports and payload: true if a proxy sent the segment again.
-pub(crate) fn is_proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> bool {
+/// The fewest bytes of payload of a segment that a proxy sent again.
+const PROXIED_MIN: u32 = 8;
+
+/// Compares a packet with a record that has the same hash of ports and payload: the change if a proxy sent the segment
+/// again.
+pub(crate) fn proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> Option<Translated> {
+    if !is_proxied(old, stored, new) {
+        return None;
+    }
+    let tos = |bytes: &[u8]| match new.compared.head.kind {
+        Kind::V4 => bytes[v4::TOS],
+        _ => bytes[0] << 4 | bytes[1] >> 4,
+    };
+    let (before, after) = ttl(stored, new);
+    Some(Translated { ttl_drop: before.saturating_sub(after), is_tos_changed: tos(stored) != tos(new.region) })
+}
+
+fn is_proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> bool {
     let (compared, region) = (new.compared, new.region);
     let (source, destination, end) = match compared.head.kind {
         Kind::V4 => (v4::SRC..v4::DST, v4::DST..v4::END, v4::END),
@@ -276,7 +241,9 @@ pub(crate) fn is_proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> bool
     let sequence = l4 + tcp::SEQUENCE..l4 + tcp::ACKNOWLEDGED;
     let acknowledged = l4 + tcp::ACKNOWLEDGED..l4 + tcp::OFFSET;
     is_plain_tcp
-        && matches!(macs(old, &compared.head), Macs::Differ | Macs::Unknown)
+        && compared.payload_len >= PROXIED_MIN
+        && compared.shows_binding(region)
+        && macs(old, &compared.head) == Macs::Differ
         && is_equal(source) != is_equal(destination)
         && is_equal(l4..l4 + PORTS)
         && (is_equal(sequence) || is_nonzero(acknowledged.clone()) && is_equal(acknowledged))

@@ -1,14 +1,21 @@
 //! The settings of a detector, and their limits.
 
-use crate::{Classes, datagrams, table};
+use crate::{Classes, bindings, chain, datagrams, table};
 use std::fmt;
 use std::time::Duration;
 
+/// The default window in time. The copies of mirrors and routers arrive within this time; retransmissions, polls and
+/// keep-alives of a sender are further apart.
+pub const WINDOW: Duration = Duration::from_millis(1);
+
 /// The window in time that HPCAP uses (thesis section 4.4).
-pub const WINDOW: Duration = Duration::from_millis(200);
+pub const WINDOW_HPCAP: Duration = Duration::from_millis(200);
 
 /// The largest window in time. Longer windows compare packets that applications send again.
 pub const WINDOW_MAX: Duration = Duration::from_secs(60);
+
+// A record contains the time since the first packet of its chain in 32 bits.
+const _: () = assert!(WINDOW_MAX.as_nanos() < chain::UNIT_NANOS as u128 * i32::MAX as u128);
 
 /// The default number of records.
 pub const RECORDS: usize = 1 << 18;
@@ -29,17 +36,25 @@ pub const STORED_BYTES_MAX: usize = 16 << 10;
 /// than this time.
 pub const RETRANSMISSION_WINDOW: Duration = Duration::from_micros(10);
 
-/// The default number of further copies of one packet.
-pub const COPIES_MAX: u8 = 8;
+/// The largest number of packets between two equal TCP segments without identification that are copies.
+pub const RETRANSMISSION_PACKETS: u64 = 4;
+
+/// The longest time between a packet without identification and its copy after a router.
+pub const UNIDENTIFIED_WINDOW: Duration = Duration::from_millis(1);
+
+/// The default number of further copies of one packet with the same TTL.
+pub const COPIES_MAX: u8 = 3;
 
 /// The settings of a detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The classes that the detector reports.
     pub classes: Classes,
-    /// The longest time between a packet and its duplicate.
+    /// The longest time between the first packet of a chain of copies and each of its copies. No sender may send the
+    /// same bytes twice within this time.
     pub window: Duration,
-    /// The largest number of packets from a packet to its duplicate: 1 compares each packet with the packet before it.
+    /// The largest number of packets from the first packet of a chain of copies to each of its copies: 1 compares each
+    /// packet with the packet before it.
     pub window_packets: u64,
     /// The number of records in the table, one for each packet. The table forgets the oldest packet for each new
     /// packet.
@@ -54,14 +69,14 @@ pub struct Settings {
     /// such packets.
     pub repeat_window: Duration,
     /// True if each interface gets at most one copy of a packet, as from the mirrors of both ends of a link. Then equal
-    /// packets from different interfaces are copies, also without identification.
+    /// unicast packets from different interfaces are copies, also without identification.
     pub mirrored_interfaces: bool,
     /// True if packets of different interfaces may be compared in another order than they were on the wire, because a
     /// thread for each interface reads them. Then a packet that left a router can come before the packet that entered
     /// it, so an identified packet is also a copy of the class routing if the TTL is higher and the interface differs.
     pub unordered_interfaces: bool,
-    /// The largest number of further copies of one packet. The packet that exceeds this number, and those after it,
-    /// count as repeats of the sender.
+    /// The largest number of further copies of one packet with the same TTL. The packets above this number are not
+    /// reported, and are counted in [`crate::Counts::over_limit`].
     pub copies_max: u8,
     /// True to compare whole frames, and to report each frame that is equal to another frame in the window, as
     /// `editcap -d` does. The class is switching. This setting has false positives: senders repeat frames.
@@ -87,10 +102,18 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Memory of a detector with these settings, in bytes: the table, and the whole datagrams for the class fragment.
+    /// Memory of a detector with these settings, in bytes: the table, the whole datagrams for the class fragment, and
+    /// the bindings for the classes NAT and proxying.
     pub fn memory(&self) -> u64 {
         let datagrams = if self.compares_fragments() { datagrams::memory(self.records) } else { 0 };
-        table::memory(self.records, self.stored_bytes) + datagrams
+        let bindings = if self.has_bindings() { bindings::memory() } else { 0 };
+        table::memory(self.records, self.stored_bytes) + datagrams + bindings
+    }
+
+    /// True if classes are enabled whose copies have other addresses.
+    pub(crate) fn has_bindings(&self) -> bool {
+        let classes = self.classes;
+        !self.exact && (classes.contains(crate::Class::Nat) || classes.contains(crate::Class::Proxying))
     }
 
     pub(crate) fn compares_fragments(&self) -> bool {

@@ -6,6 +6,7 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
+use crate::fields::Kind;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -28,17 +29,46 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { tags: [0; WAYS], numbers: [0; WAYS] };
 
-/// The contents of the compared region of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// An IPv4 packet.
-    V4,
-    /// An IPv6 packet.
-    V6,
-    /// The payload of another protocol, or of a malformed packet.
-    #[default]
-    Other,
+/// The fixed part of a record: one cache line. The index entry of a further hash contains its upper half; the head
+/// contains the lower half.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Head {
+    /// A hash of the bytes of the region that are equal in both copies of the classes switching and routing, without
+    /// the IPv4 identification, and of the length on the wire.
+    pub key: u64,
+    pub ts: Timestamp,
+    /// The MAC addresses of the innermost Ethernet header, or those of the frame.
+    pub macs: [u8; MACS],
+    /// The lower half of the hash for the class proxying: of the ports and the payload of a TCP segment; 0 if the
+    /// segment has no payload or the class is not enabled.
+    pub body: u32,
+    /// The lower half of the hash for the class NAT: of the region without the addresses, the ports, and the bytes that
+    /// routers change; 0 if the class is not enabled.
+    pub translated: u32,
+    /// The tunnel or the labels around the region; 0 if there are none. See [`crate::encapsulation`].
+    pub outer: u32,
+    /// The captured length of the region in bytes.
+    pub len: u32,
+    /// The time since the first packet of the chain of copies, in units of [`crate::chain::UNIT_NANOS`].
+    pub since_first: i32,
+    /// The low bits of the number of the first packet of the chain of copies.
+    pub chain: u32,
+    /// The IDs of the VLAN tags, each in 16 bits; 0 without tags.
+    pub vlans: u32,
+    pub interface: u16,
+    /// The IPv4 identification of the packet that contains the innermost tunnel; 0 if there is none.
+    pub outer_id: u16,
+    /// The TTL of the outermost IP header or label around the region; 0 if there is none, or if the innermost packet
+    /// has an Ethernet header of its own.
+    pub outer_ttl: u8,
+    /// The number of earlier copies in the chain since the TTL last decreased.
+    pub copies: u8,
+    pub kind: Kind,
+    pub has_macs: bool,
 }
+
+const _: () = assert!(size_of::<Head>() == 64 && size_of::<Bucket>() == 64);
 
 /// Prefetches the buckets of a detector without access to the detector, which another thread may be using. The memory
 /// of the buckets neither moves nor changes its size; after the end of the detector a prefetch has no effect.
@@ -60,38 +90,6 @@ impl<H: Hints> Prefetcher<H> {
     }
 }
 
-/// The fixed part of a record: one cache line.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Head {
-    /// A hash of the bytes of the region that are equal in both copies for every enabled class.
-    pub key: u64,
-    /// A hash of the ports and the payload of a TCP segment, for the class proxying; 0 if the segment has no payload or
-    /// the class is not enabled.
-    pub body: u64,
-    /// A hash of the headers between the link header and the region that are not VLAN tags; 0 if there are none, or if
-    /// the innermost packet has an Ethernet header of its own.
-    pub outer: u64,
-    pub ts: Timestamp,
-    /// The MAC addresses of the innermost Ethernet header, or those of the frame.
-    pub macs: [u8; MACS],
-    /// The length in bytes on the wire of the region.
-    pub wire: u32,
-    /// The captured length of the region.
-    pub len: u32,
-    /// The IDs of the VLAN tags, each in 16 bits; 0 without tags.
-    pub vlans: u32,
-    pub interface: u16,
-    /// The TTL of the outermost IP header or label around the region; 0 if there is none.
-    pub outer_ttl: u8,
-    /// The number of earlier copies.
-    pub copies: u8,
-    pub kind: Kind,
-    pub has_macs: bool,
-}
-
-const _: () = assert!(size_of::<Head>() == 64 && size_of::<Bucket>() == 64);
-
 /// The table.
 #[derive(Clone)]
 pub(crate) struct Table<H> {
@@ -108,8 +106,11 @@ pub(crate) struct Table<H> {
     hints: H,
 }
 
+/// The largest number of index entries with one hash. The other entries of the bucket remain for other packets.
+pub(crate) const EQUAL_MAX: usize = WAYS - 2;
+
 /// An entry that a search found: its place in the bucket, and the age of the packet in packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     pub way: usize,
     pub age: u64,
@@ -184,10 +185,15 @@ impl<H: Hints> Table<H> {
         })
     }
 
+    /// The number of the next packet.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// The age in packets of the packet with this number. After 2^32 packets an old entry can look young; its record is
     /// then the record of another packet, and the comparison rejects the record.
     #[inline(always)]
-    fn age(&self, number: u32) -> u64 {
+    pub fn age(&self, number: u32) -> u64 {
         u64::from((self.next as u32).wrapping_sub(number))
     }
 
@@ -243,25 +249,31 @@ impl<H: Hints> Table<H> {
     pub fn forget(&mut self, number: u64) {
         let slot = self.next.checked_sub(number).and_then(|age| self.slot_of(age));
         if let Some(head) = slot.and_then(|slot| self.heads.get_mut(slot)) {
-            (head.key, head.body) = (!head.key, 0);
+            (head.key, head.body, head.translated) = (!head.key, 0, 0);
         }
     }
 
-    /// Enters the packet that is written next into the index. If `replaces` is a place in the bucket, the new entry
-    /// replaces that entry; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its
-    /// record still exists.
+    /// Removes a further hash of a record, so that no other packet finds the record by this hash.
+    pub fn consume(&mut self, found: Found, hash: impl FnOnce(&mut Head) -> &mut u32) {
+        *hash(&mut self.heads[found.slot]) = 0;
+    }
+
+    /// Enters the packet that is written next into the index. The new entry replaces the entry `replaces` of the same
+    /// key if it exists; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its record
+    /// still exists.
     #[inline(always)]
-    pub fn enter(&mut self, key: u64, replaces: Option<usize>) -> Option<Found> {
-        let (index, last) = (self.bucket(key), replaces.unwrap_or(WAYS - 1));
+    pub fn enter(&mut self, key: u64, replaces: Option<Found>) -> Option<Found> {
+        let index = self.bucket(key);
+        let last = replaces.and_then(|found| self.way_of(key, found)).unwrap_or(WAYS - 1);
         let bucket = &self.buckets[index];
         let mut evicted = None;
-        if replaces.is_none() && bucket.tags[last] != 0 {
+        if bucket.tags[last] != 0 {
             let age = self.age(bucket.numbers[last]);
             evicted = self.slot_of(age).map(|slot| Found { way: last, age, slot });
         }
         let number = self.next as u32;
         let bucket = &mut self.buckets[index];
-        if replaces.is_none() {
+        if last == WAYS - 1 {
             // The usual case has a constant length, so that the compiler moves the entries in registers.
             bucket.tags = shifted(bucket.tags, tag(key));
             bucket.numbers = shifted(bucket.numbers, number);
@@ -271,6 +283,13 @@ impl<H: Hints> Table<H> {
             (bucket.tags[0], bucket.numbers[0]) = (tag(key), number);
         }
         evicted
+    }
+
+    /// The place in the bucket of an entry that was found before, perhaps before another entry was added.
+    #[inline(never)]
+    fn way_of(&self, key: u64, found: Found) -> Option<usize> {
+        let (bucket, number) = (&self.buckets[self.bucket(key)], (self.next - found.age) as u32);
+        (found.way..WAYS).find(|way| bucket.numbers[*way] == number && bucket.tags[*way] == tag(key))
     }
 }
 

@@ -38,7 +38,8 @@ impl Copied {
             Self::Exact => Some(frame.to_vec()),
             Self::Tagged => tagged(frame, 1 + prng.below(4000) as u16),
             Self::Routed => routed(frame, hops),
-            Self::Translated => translated(frame, hops, prng.next_u64() as u16 | 1),
+            // A device translates all packets in the same way.
+            Self::Translated => translated(frame, hops, 0x2355),
             Self::Proxied => proxied(frame, prng.next_u64() as u32),
             Self::Divided => return divided(frame, hops, 64 + 8 * prng.below(40) as usize),
         };

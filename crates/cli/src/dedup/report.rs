@@ -7,7 +7,7 @@ use crate::style::plural;
 use crate::table_layout::{Align, Cell, Column, Layout, Step};
 use base::units::{show_bytes, show_count};
 use convert::{DuplicateReport, Plan, Report};
-use duplicates::{Class, ClassCounts, Counts, Settings, TTL_DROPS};
+use duplicates::{Class, ClassCounts, Counts, INTERVALS, Settings, TTL_DROPS};
 use std::io::Write;
 use std::time::Duration;
 
@@ -81,6 +81,29 @@ fn warnings(settings: &Settings, report: &Report, counts: &Counts) -> Vec<String
             if counts.repeats == 1 { "is" } else { "are" }
         ));
     }
+    if counts.over_limit > 0 {
+        lines.push(format!(
+            "{} of a packet with {} copies before: more than mirrors make, so a sender repeats equal packets within \
+             the window, and {} not removed; choose a shorter --window",
+            plural(counts.over_limit, "packet is a copy", "packets are copies"),
+            settings.copies_max,
+            if counts.over_limit == 1 { "the packet is" } else { "the packets are" }
+        ));
+    }
+    if counts.unconfirmed > 0 {
+        lines.push(format!(
+            "{} addresses as after NAT or a proxy, before enough packets confirmed these addresses, and {} not removed",
+            plural(counts.unconfirmed, "packet has changed", "packets have changed"),
+            if counts.unconfirmed == 1 { "is" } else { "are" }
+        ));
+    }
+    if counts.reversed > 0 {
+        lines.push(format!(
+            "{} after the copy that a router sent on another interface, and the copy is not removed: check the clocks \
+             of the captures",
+            plural(counts.reversed, "packet was captured", "packets were captured")
+        ));
+    }
     if counts.overwritten > 0 {
         lines.push(format!(
             "the table forgot {} before the end of the window of {}, after {} at the earliest: duplicates can be \
@@ -94,6 +117,19 @@ fn warnings(settings: &Settings, report: &Report, counts: &Counts) -> Vec<String
         lines.push(format!(
             "{} evicted from the index of the table: duplicates can be missing; use more --records or fewer --classes",
             plural(counts.evicted, "packet was", "packets were")
+        ));
+    }
+    if counts.crowded > 0 {
+        lines.push(format!(
+            "{} equal to more than 5 packets of the window: their duplicates can be missing, also with more --records; \
+             use a shorter --window",
+            plural(counts.crowded, "packet was", "packets were")
+        ));
+    }
+    if counts.bindings_replaced > 0 {
+        lines.push(format!(
+            "{} of NAT or a proxy replaced by others: duplicates of these classes can be missing",
+            plural(counts.bindings_replaced, "address was", "addresses were")
         ));
     }
     if report.out_of_order > 0 {
@@ -159,8 +195,26 @@ fn table(args: &DedupArgs, report: &Report, found: &DuplicateReport) -> Vec<Stri
     cells.resize(COLUMNS.len(), String::new());
     lines.push(layout.line(cells.into_iter().map(|text| -> Cell { (text, None) }).collect()));
     lines.extend(layout.dropped().map(|text| format!("({text})")));
+    lines.extend(times(found));
     debug_assert_eq!(all, report.duplicate);
     lines
+}
+
+/// The distribution of the times from a packet to its duplicates. Many times near the end of the window mean that a
+/// longer window would find more duplicates, or that senders repeat packets within the window.
+fn times(found: &DuplicateReport) -> Vec<String> {
+    let mut intervals = [0; INTERVALS];
+    for class in &found.counts.classes {
+        intervals.iter_mut().zip(class.times.intervals).for_each(|(sum, packets)| *sum += packets);
+    }
+    let all = found.counts.duplicates();
+    let line = |(interval, packets): (usize, u64)| {
+        let below = show_time(Duration::from_nanos(1 << interval));
+        format!("{below:>11} {:>13} {:>8.2} %", show_count(packets), packets as f64 * 100.0 / all.max(1) as f64)
+    };
+    let lines = intervals.into_iter().enumerate().filter(|(_, packets)| *packets > 0).map(line);
+    let header = (all > 0).then(|| format!("{:>11} {:>13} {:>10}", "time below", "packets", "share"));
+    header.into_iter().chain(lines).collect()
 }
 
 fn ttl_text(counts: &ClassCounts) -> String {
@@ -200,9 +254,14 @@ fn object(
         "written": if targets.is_some() { report.written } else { 0 },
         "duplicates": report.duplicate,
         "repeats": counts.repeats,
+        "over_limit": counts.over_limit,
+        "unconfirmed": counts.unconfirmed,
+        "reversed": counts.reversed,
         "complete": counts.is_complete(),
         "overwritten": counts.overwritten,
         "evicted": counts.evicted,
+        "crowded": counts.crowded,
+        "bindings_replaced": counts.bindings_replaced,
         "out_of_order": report.out_of_order,
         "window_ns": nanos(settings.window),
         "window_packets": settings.window_packets.min(settings.records as u64),

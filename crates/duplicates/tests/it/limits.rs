@@ -60,12 +60,12 @@ fn the_memory_is_the_stated_memory_and_is_allocated_once() {
 fn a_small_table_counts_the_records_that_it_forgets_too_early() {
     let frame = |id: u16| {
         let mut buffer = [0; 100];
-        let data = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).write(&mut buffer);
+        let data = Frame::udp4([10, 0, 0, 1], 1, [10, 0, (id >> 8) as u8, id as u8], 2).write(&mut buffer);
         OwnedPacket { nanos: u64::from(id) * 1_000_000, data: data.expect("room").to_vec(), wire_len: 42, interface: 0 }
     };
     // One packet per millisecond: 100 records reach back 100 ms, half of the window.
     let packets: Vec<OwnedPacket> = (1..=500).map(frame).collect();
-    let settings = Settings { records: 100, ..Settings::default() };
+    let settings = Settings { records: 100, window: settings::WINDOW_HPCAP, ..Settings::default() };
     let (_, detector) = detect(&settings, &packets, None);
     let counts = detector.counts();
     assert_eq!((counts.overwritten, counts.evicted, counts.is_complete()), (400, 0, false));
@@ -78,20 +78,46 @@ fn a_small_table_counts_the_records_that_it_forgets_too_early() {
     assert!(detector.counts().is_complete());
 }
 
+/// The hash for NAT does not contain the addresses: equal segments of many hosts have one hash.
 #[test]
-fn a_crowded_bucket_evicts_and_counts() {
-    // With NAT, the addresses are not in the key: equal segments of many hosts select one bucket.
-    let packets: Vec<OwnedPacket> = (1..=50)
-        .map(|host| {
-            let mut buffer = [0; 100];
-            let frame = Frame::tcp4([10, 0, 0, host], 1, [10, 0, 0, 200], 2).fragment(1, 0, false);
-            let data = frame.write(&mut buffer).expect("room").to_vec();
-            OwnedPacket { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 }
-        })
-        .collect();
-    let run = |classes| *detect(&Settings { classes, ..Settings::default() }, &packets, None).1.counts();
-    assert_eq!((run(Classes::USUAL).evicted, run(Classes::USUAL).duplicates()), (0, 0));
-    assert_eq!((run(Classes::ALL).evicted, run(Classes::ALL).duplicates()), (42, 0));
+fn equal_packets_of_many_hosts_replace_each_other_and_no_other_packets() {
+    let owned = |data: Vec<u8>| OwnedPacket { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 };
+    let segment = |host: u8| {
+        let mut buffer = [0; 100];
+        let frame = Frame::tcp4([10, 0, 0, host], 1, [10, 0, 0, 200], 2).fragment(1, 0, false);
+        frame.write(&mut buffer).expect("room").to_vec()
+    };
+    let packets: Vec<OwnedPacket> = (1..=50).map(|host| owned(segment(host))).collect();
+    let run = |classes, packets: &[OwnedPacket]| {
+        *detect(&Settings { classes, records: 4096, ..Settings::default() }, packets, None).1.counts()
+    };
+    assert_eq!((run(Classes::USUAL, &packets).crowded, run(Classes::USUAL, &packets).duplicates()), (0, 0));
+    let all = run(Classes::ALL, &packets);
+    assert_eq!((all.crowded, all.evicted, all.duplicates(), all.is_complete()), (44, 0, 0, false));
+    // The routed copies of all segments are found, and have the class routing.
+    let copies = (1..=50).map(|host| owned(testkit::copies::routed(&segment(host), 1).expect("IPv4")));
+    let packets: Vec<OwnedPacket> = packets.iter().cloned().chain(copies).collect();
+    let all = run(Classes::ALL, &packets);
+    assert_eq!((all.class(Class::Routing).packets, all.duplicates()), (50, 50));
+}
+
+#[test]
+fn equal_packets_leave_room_for_other_packets_in_the_index() {
+    let frame = |number: u16, payload: &[u8]| {
+        let mut buffer = [0; 100];
+        let frame = Frame::udp6([1; 8], 1, [2; 8], number).payload(payload).write(&mut buffer);
+        let data = frame.expect("room").to_vec();
+        OwnedPacket { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 }
+    };
+    // A table with one bucket.
+    let settings = Settings { records: 2, window_packets: 2, ..Settings::default() };
+    let packets: Vec<OwnedPacket> = (0..100).map(|_| frame(7, b"equal")).collect();
+    let (_, detector) = detect(&settings, &packets, None);
+    let counts = detector.counts();
+    assert_eq!((counts.evicted, counts.crowded, counts.repeats), (0, 0, 99), "{counts:?}");
+    let settings = Settings { records: 100, ..settings };
+    let counts = *detect(&Settings { window_packets: u64::MAX, ..settings }, &packets, None).1.counts();
+    assert_eq!((counts.evicted, counts.crowded, counts.repeats), (0, 94, 99), "{counts:?}");
 }
 
 #[test]
@@ -158,7 +184,7 @@ fn a_forgotten_packet_is_no_original() {
 fn a_packet_is_forgotten_by_its_number_also_after_other_packets() {
     let frame = |id| {
         let mut buffer = [0; 60];
-        let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).fill(&mut buffer);
+        let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], id).fragment(id, 0, false).fill(&mut buffer);
         OwnedPacket { nanos: 1000, wire_len: 60, data: frame.to_vec(), interface: 0 }
     };
     let mut detector = Detector::new(Settings { records: 4, ..Settings::default() }, 0).expect("valid settings");
@@ -167,9 +193,20 @@ fn a_packet_is_forgotten_by_its_number_also_after_other_packets() {
     }
     detector.forget(2, &frame(2).packet());
     // The records of these numbers do not exist.
-    for number in [0, 9, u64::MAX] {
-        detector.forget(number, &frame(2).packet());
-    }
+    [0, 9, u64::MAX].into_iter().for_each(|number| detector.forget(number, &frame(2).packet()));
     let is_found = [1, 2, 3].map(|id| detector.inspect(&frame(id).packet()).is_some());
     assert_eq!(is_found, [true, false, true]);
+}
+
+#[test]
+fn a_forgotten_packet_does_not_hide_the_packet_before_it() {
+    let mut buffer = [0; 60];
+    let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(9, 0, false).fill(&mut buffer);
+    let packet = OwnedPacket { nanos: 1000, wire_len: 60, data: frame.to_vec(), interface: 0 };
+    let settings = Settings { classes: Classes::NONE.with(Class::Switching), ..Settings::default() };
+    let mut detector = Detector::new(settings, 0).expect("valid settings");
+    let is_found = [1, 2, 3].map(|_| detector.inspect(&packet.packet()).is_some());
+    assert_eq!(is_found, [false, true, true]);
+    [3, 2].into_iter().for_each(|number| detector.forget(number, &packet.packet()));
+    assert!(detector.inspect(&packet.packet()).is_some());
 }

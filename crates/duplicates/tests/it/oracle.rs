@@ -36,14 +36,16 @@ fn agree(packets: &[OwnedPacket], settings: &Settings, prng: &mut Prng, text: &s
     for (i, (packet, result)) in packets.iter().zip(&results).enumerate() {
         let expected = naive.inspect(packet);
         let class = result.map(|duplicate| duplicate.class);
-        let is_permitted = counts.evicted > 0;
+        let is_permitted = counts.evicted + counts.crowded + counts.bindings_replaced > 0;
         assert!(
             class == expected || is_permitted,
             "{text}, packet {i}: {class:?} instead of {expected:?}, {settings:?}"
         );
     }
-    if counts.evicted == 0 {
-        assert_eq!(counts.repeats, naive.repeats, "{text}, {settings:?}");
+    if counts.evicted + counts.crowded + counts.bindings_replaced == 0 {
+        let expected = (naive.repeats, naive.over_limit, naive.unconfirmed);
+        let found = (counts.repeats, counts.over_limit, counts.unconfirmed);
+        assert_eq!(found, expected, "{text}, {settings:?}");
     }
     let by_class = counts.classes.map(|class| class.packets);
     assert_eq!(by_class.iter().sum::<u64>(), results.iter().flatten().count() as u64);
@@ -56,9 +58,11 @@ fn planted_mixes_give_the_results_of_the_naive_detector() {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let mut found = [0; Class::COUNT];
-    for round in 0..30 {
-        let frames = mix(600, &mut prng);
-        let planted = plant(frames, &Copied::ALL, (1000, 3, 400_000), &mut prng);
+    for round in 0..36 {
+        let frames = mix(800, &mut prng);
+        // The copies of devices confirm bindings first, so some rounds have many of them.
+        let ways = [&Copied::ALL[..], &[Copied::Translated], &[Copied::Proxied]][round % 3];
+        let planted = plant(frames, ways, (1000, 2, 400_000), &mut prng);
         let mut packets = owned(&planted);
         for packet in &mut packets {
             packet.interface = prng.below(2) as u16;
@@ -67,7 +71,7 @@ fn planted_mixes_give_the_results_of_the_naive_detector() {
         let by_class = agree(&packets, &settings, &mut prng, &format!("seed {seed}, round {round}"));
         found.iter_mut().zip(by_class).for_each(|(sum, packets)| *sum += packets);
     }
-    assert!(found.iter().all(|packets| *packets > 50), "{found:?}");
+    assert!(found.iter().all(|packets| *packets > 20), "{found:?}");
 }
 
 #[test]
@@ -95,8 +99,8 @@ fn nearly_equal_packets_give_the_results_of_the_naive_detector() {
                 OwnedPacket { nanos, data, wire_len, interface: prng.below(2) as u16 }
             })
             .collect();
-        // The packets share few buckets, whose eight entries suffice for this window.
-        let settings = Settings { window_packets: 1 + prng.below(7), ..settings(&mut prng) };
+        // The packets share few buckets, which have six entries for equal packets.
+        let settings = Settings { window_packets: 1 + prng.below(6), ..settings(&mut prng) };
         let by_class = agree(&packets, &settings, &mut prng, &format!("seed {seed}, round {round}"));
         duplicates += by_class.iter().sum::<u64>();
     }
@@ -119,7 +123,9 @@ fn real_captures_give_the_results_of_the_naive_detector() {
         ..Settings::default()
     };
     let found = agree(&owned(&planted), &settings, &mut prng, &format!("seed {seed}"));
-    assert!(found.iter().all(|packets| *packets > 5), "{found:?}");
+    // Most flows of the captures are too short to confirm the binding of a device.
+    let classes = [Class::Switching, Class::Routing, Class::Fragment].map(Class::index);
+    assert!(classes.into_iter().all(|class| found[class] > 5), "{found:?}");
 }
 
 #[test]

@@ -69,9 +69,9 @@ pub fn unique(number: u32, prng: &mut Prng) -> (Vec<u8>, u32) {
 pub fn plain(number: u32, prng: &mut Prng) -> Vec<u8> {
     let mut payload = vec![0x55; [4, 20, 100, 700, 1400][prng.below(5) as usize]];
     payload[..4].copy_from_slice(&number.to_be_bytes());
-    let host = |prng: &mut Prng| 1 + prng.below(6) as u8;
-    let (a, b) = (host(prng), host(prng));
-    let (p, q) = (1000 + prng.below(4) as u16, [53, 80, 443, 5004][prng.below(4) as usize]);
+    // Few flows, so that each has many packets.
+    let (a, b) = (1 + prng.below(2) as u8, 1);
+    let (p, q) = (1000 + prng.below(2) as u16, [53, 5004][prng.below(2) as usize]);
     let (v4, w4) = ([10, 0, 0, a], [10, 0, 1, b]);
     let (v6, w6) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, a.into()], [0x2001, 0xdb8, 0, 0, 0, 0, 1, b.into()]);
     let id = (number % 60_000) as u16 + 1;
@@ -120,4 +120,10 @@ fn ethertype(frame: &[u8]) -> usize {
         at += 4;
     }
     at
+}
+
+/// The bytes of a frame without padding.
+pub fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+    let mut buffer = [0; 2200];
+    frame.write(&mut buffer).expect("room").to_vec()
 }

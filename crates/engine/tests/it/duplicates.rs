@@ -3,6 +3,7 @@
 use crate::{common, meter};
 
 use ::duplicates::Settings;
+use ::duplicates::settings::WINDOW_HPCAP;
 use base::{Prng, Timestamp};
 use common::{file, plan, run, write_capture};
 use flow::Record;
@@ -13,12 +14,13 @@ use testkit::TempDir;
 use testkit::copies::{Copied, Planted, plant};
 use wire::build::Frame;
 
-/// Datagrams with identifications over three seconds, and copies of every third.
+/// Datagrams with identifications over three seconds, and copies of every third at most 100 ms later.
 fn planted() -> Vec<Planted> {
     let mut prng = Prng::new(9);
     let frames = (1..=3000u16).map(|number| {
-        let mut bytes = [0; 100];
-        let frame = Frame::udp4([10, 0, 0, 1], 4000, [10, 9, 9, 9], 53).fragment(number, 0, false).payload(b"x");
+        // Equal payloads with several identifications would show that the sender repeats itself.
+        let (mut bytes, payload) = ([0; 100], number.to_be_bytes());
+        let frame = Frame::udp4([10, 0, 0, 1], 4000, [10, 9, 9, 9], 53).fragment(number, 0, false).payload(&payload);
         let frame = frame.write(&mut bytes).expect("room").to_vec();
         (frame.clone(), frame.len() as u32)
     });
@@ -30,7 +32,8 @@ fn capture_plan(dir: &TempDir, name: &str, frames: &[Planted], action: Option<Du
     let path = dir.join("in.pcap");
     let packet = |frame: &Planted| (Timestamp::from_secs_nanos(1_700_000_000, frame.nanos), frame.bytes.clone());
     write_capture(&path, frames.iter().map(packet));
-    let duplicates = action.map(|action| DuplicatePlan::new(action, Settings::default()));
+    let duplicates =
+        action.map(|action| DuplicatePlan::new(action, Settings { window: WINDOW_HPCAP, ..Settings::default() }));
     Plan { duplicates, ..plan(file(Path::new(&path)), &dir.join(name)) }
 }
 
