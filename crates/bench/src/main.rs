@@ -9,6 +9,7 @@ mod capture;
 mod columns;
 mod conversations;
 mod cpu_placement;
+mod detect;
 mod disk;
 mod duplicates;
 mod elements;
@@ -35,6 +36,7 @@ mod xdp;
 
 use crate::capture::CaptureArgs;
 use crate::columns::ColumnsArgs;
+use crate::detect::DetectArgs;
 use crate::disk::DiskArgs;
 use crate::duplicates::DuplicatesArgs;
 use crate::elements::ElementsArgs;
@@ -98,6 +100,8 @@ enum Stage {
     Send(SendArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
+    /// Detection of changes: recall, precision, delay and false alarms on simulated series with labelled incidents
+    Detect(DetectArgs),
     /// Detection of duplicates: accuracy by table size (thesis tables 4.6 and 4.7), speed, compared with editcap
     Duplicates(DuplicatesArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
@@ -170,6 +174,7 @@ impl Stage {
             Self::Replay(args) => replay::run(args, out),
             Self::Send(args) => send::run(args, out),
             Self::Columns(args) => columns::run(args, out),
+            Self::Detect(args) => detect::run(args, out),
             Self::Duplicates(args) => duplicates::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => member_processes::member(args, out),

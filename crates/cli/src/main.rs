@@ -1,6 +1,7 @@
 //! The `netgrain` binary: verbs, flags and text output. All other functions are in the library crates.
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod check;
 mod config;
 mod convert;
@@ -151,6 +152,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             owd::run(&args)
         }
         Command::Stamp(args) => stamp::run(&args),
+        Command::Alarms(args) => {
+            privileges::for_reading(&[], &[])?;
+            alarms::run(&args)
+        }
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)

@@ -30,6 +30,8 @@ pub enum Command {
     Flows(Box<crate::flows::FlowsArgs>),
     /// Print the time series of an interface: packets, bytes, flows, bursts and losses per second or per step
     Series(Box<crate::series::SeriesArgs>),
+    /// Try the detectors of changes on recorded time series
+    Alarms(Box<crate::alarms::AlarmsArgs>),
     /// Index foreign captures, so that queries search them as fast as a store
     Index(Box<crate::index::IndexArgs>),
     /// Remove or archive the oldest files of a store, by free space, size and age

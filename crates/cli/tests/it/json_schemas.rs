@@ -251,6 +251,12 @@ fn every_document_matches_its_schema() {
         "convert",
         &objects(&run(&["convert", arg(&capture), "-w", arg(&dir.join("c.pcapng")), "--json"]).out),
     );
+    let series = super::alarms::flood(&dir);
+    let test = run(&["alarms", "test", "--csv", arg(&series), "--value", "packets", "--json"]);
+    all.validate_by_key(&test, &[("event", "alarm-event"), ("", "alarms-totals")]);
+    let days = super::alarms::days(&dir);
+    let long = ["alarms", "test", "--csv", arg(&days), "--value", "packets", "--detector", "long-term", "--json"];
+    all.validate("long-term-changes", &objects(&run(&long).out));
     all.validate("dedup", &objects(&run(&["dedup", arg(&capture), "--report", "--json"]).out));
     all.validate("index", &objects(&run(&["index", arg(&capture), "--json"]).out));
     all.validate_by_key(

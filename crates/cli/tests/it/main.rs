@@ -1,5 +1,6 @@
 //! All integration tests of this crate are in one program, so that they are linked once. Each module has one subject.
 
+mod alarms;
 mod book;
 mod captures;
 mod common;
