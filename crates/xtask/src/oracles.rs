@@ -36,7 +36,7 @@ const PYTHON_PACKAGES: &[&str] = &[
     "pytz",
     "netflow==0.12.2",
     "ipfix==0.9.7",
-    "scipy",
+    "scipy==1.17.1",
 ];
 
 /// Programs that are extracted from their Debian package, because installing the package would start a service.
