@@ -78,8 +78,8 @@ impl Program {
     }
 
     /// Loads `code` as an XDP program for the interface `ifindex` alone. The program may call the functions of the
-    /// driver that read the NIC's metadata of a frame (Documentation/networking/xdp-rx-metadata.rst). The program can be
-    /// attached in native mode only, must make no tail call, and cannot be run for tests.
+    /// driver that read the NIC's metadata of a frame (Documentation/networking/xdp-rx-metadata.rst). The program can
+    /// be attached in native mode only, must make no tail call, and cannot be run for tests.
     ///
     /// # Errors
     /// [`LoadError`]: `EOPNOTSUPP` or `EINVAL` if the driver or the kernel has no such functions.

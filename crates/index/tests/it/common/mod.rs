@@ -119,14 +119,14 @@ pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
 pub fn quality(block: u32) -> TimestampQuality {
     let method = TimestampMethod::ALL[block as usize % TimestampMethod::COUNT];
     let clock = ClockState {
-        synchronised: block % 3 == 0,
+        synchronised: block.is_multiple_of(3),
         maximum_error_micros: 16 * block,
         frequency_ppb: 100 - block as i32,
     };
     TimestampQuality {
         methods: [method].into_iter().collect(),
         deviation_nanos: NonZeroU32::new(block * 7 % 50),
-        clock: (block % 5 > 0).then_some(clock),
-        steps: if block % 4 == 0 { ClockSteps::one(i64::from(block) - 8) } else { ClockSteps::default() },
+        clock: (!block.is_multiple_of(5)).then_some(clock),
+        steps: if block.is_multiple_of(4) { ClockSteps::one(i64::from(block) - 8) } else { ClockSteps::default() },
     }
 }
