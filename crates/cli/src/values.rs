@@ -84,7 +84,7 @@ pub fn group_and_port(text: &str) -> Result<SocketAddr, ValueError> {
 /// As [`count`], but at least 1: a query for 0 packets has no defined result.
 pub fn positive_count(text: &str) -> Result<u64, ValueError> {
     match count(text).map_err(|e| ValueError(e.to_string()))? {
-        0 => Err(ValueError::new("at least 1; --count prints the number of packets")),
+        0 => Err(ValueError::new("at least 1")),
         n => Ok(n),
     }
 }

@@ -2,7 +2,7 @@
 
 use base::units::show_count;
 use capture::SourceError;
-use capture::afxdp::{TransmitConfig, Transmitter};
+use capture::afxdp::{TransmitConfig, TransmitCounts, Transmitter};
 use capture::egress::{Egress, EgressError, link_of};
 use std::fmt;
 use wire::Ethernet;
@@ -25,11 +25,9 @@ pub trait Output {
     /// If the interface disappeared or is down.
     fn send(&mut self, frames: &[&[u8]]) -> Result<usize, OutputError>;
 
-    /// Waits until all frames are sent, or until the driver no longer completes frames. Returns the counters.
-    ///
-    /// # Errors
-    /// If the interface disappeared or is down.
-    fn finish(&mut self) -> Result<OutputCounts, OutputError>;
+    /// Waits until all frames are sent, or until the driver no longer completes frames. Returns the counters, which are
+    /// those so far if the interface disappeared or is down.
+    fn finish(&mut self) -> (OutputCounts, Result<(), OutputError>);
 }
 
 /// The method of sending.
@@ -165,16 +163,20 @@ impl Output for Interface {
         }
     }
 
-    fn finish(&mut self) -> Result<OutputCounts, OutputError> {
+    fn finish(&mut self) -> (OutputCounts, Result<(), OutputError>) {
         match &mut self.kind {
             Kind::AfXdp(transmitter) => {
-                transmitter.flush().map_err(OutputError::AfXdp)?;
-                let counts = transmitter.counts().map_err(OutputError::AfXdp)?;
-                Ok(OutputCounts { sent: counts.sent, dropped: counts.dropped + counts.invalid })
+                let flushed = transmitter.flush();
+                let (counts, counted) = match transmitter.counts() {
+                    Ok(counts) => (counts, Ok(())),
+                    Err(e) => (TransmitCounts::default(), Err(e)),
+                };
+                let counts = OutputCounts { sent: counts.sent, dropped: counts.dropped + counts.invalid };
+                (counts, flushed.and(counted).map_err(OutputError::AfXdp))
             }
             Kind::PacketSocket(egress) => {
                 let (sent, dropped) = egress.counts();
-                Ok(OutputCounts { sent, dropped })
+                (OutputCounts { sent, dropped }, Ok(()))
             }
         }
     }

@@ -362,14 +362,11 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         let mut outcome = outcome;
         (report.sent, report.dropped) = (0, 0);
         for (output, interface) in self.outputs.iter_mut().zip(&mut report.interfaces) {
-            match output.finish() {
-                Ok(counts) => {
-                    (interface.sent, interface.dropped) = (counts.sent, counts.dropped);
-                    report.sent += counts.sent;
-                    report.dropped += counts.dropped;
-                }
-                Err(e) => outcome = outcome.and(Err(ReplayError::Output(e))),
-            }
+            let (counts, finished) = output.finish();
+            (interface.sent, interface.dropped) = (counts.sent, counts.dropped);
+            report.sent += counts.sent;
+            report.dropped += counts.dropped;
+            outcome = outcome.and(finished.map_err(ReplayError::Output));
         }
         let ended = self.axis.now();
         report.paused_nanos = self.axis.paused;

@@ -50,8 +50,8 @@ impl Output for Discard {
         Ok(frames.len())
     }
 
-    fn finish(&mut self) -> Result<OutputCounts, OutputError> {
-        Ok(OutputCounts { sent: self.0, dropped: 0 })
+    fn finish(&mut self) -> (OutputCounts, Result<(), OutputError>) {
+        (OutputCounts { sent: self.0, dropped: 0 }, Ok(()))
     }
 }
 

@@ -130,7 +130,7 @@ fn live(
     let clock = (interface, watch.receiver(args.clock));
     let link_type = source.info().link_type;
     let begun = Instant::now();
-    let (mut failure, mut stopped): (_, Option<Instant>) = (None, None);
+    let (mut failure, mut broken, mut stopped): (_, _, Option<Instant>) = (None, None, None);
     loop {
         let is_over = stop.load(Ordering::Relaxed)
             || failure.is_some()
@@ -147,10 +147,14 @@ fn live(
                 failure = take(sessions, rows, clock, frame, link_type).err();
             }
         });
-        if matches!(polled.map_err(Failure::say)?, Polled::End)
-            || stopped.is_some_and(|stopped| stopped.elapsed() > DRAIN_MAX)
-        {
-            break;
+        match polled {
+            Ok(Polled::End) => break,
+            Ok(_) if stopped.is_some_and(|stopped| stopped.elapsed() > DRAIN_MAX) => break,
+            Ok(_) => (),
+            Err(e) => {
+                broken = Some(e);
+                break;
+            }
         }
     }
     if let Some(failure) = failure {
@@ -160,6 +164,10 @@ fn live(
     sessions.end_live(watch.receiver(args.clock), watch.steps());
     if let Some(note) = watch.note() {
         sys::say!("netgrain: {note}");
+    }
+    if let Some(e) = broken {
+        sys::say!("netgrain: {e}; the report has the packets that arrived before");
+        return Ok(false);
     }
     let lost: u64 = source.counts().map_err(Failure::say)?.lost.iter().sum();
     if lost > 0 {

@@ -25,7 +25,14 @@ pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> String {
     if let Some(text) = reordering(&report) {
         line("", text);
     }
-    line("clocks", clocks(&report.clocks));
+    let advice = match &report.clocks {
+        ClockRelation::Unknown { is_receiver_synchronised: false, .. } => {
+            "; state the receiver's clock with --clock, or synchronise both clocks"
+        }
+        ClockRelation::Unknown { .. } => "; synchronise the sender's clock",
+        _ => "",
+    };
+    line("clocks", clocks(&report.clocks) + advice);
     let plotted = match (report.delay_error(), &report.drift_free) {
         (Some(error), _) => {
             line("delay", figures(&report.delay, Some(error)));
@@ -117,7 +124,7 @@ pub fn clocks(clocks: &ClockRelation) -> String {
             show_nanos(receiver.as_nanos() as f64)
         ),
         ClockRelation::Unknown { is_sender_synchronised, is_receiver_synchronised } => format!(
-            "offset unknown: the sender's clock is {}, the receiver's {}; state the receiver's clock with --clock",
+            "offset unknown: the sender's clock is {}, the receiver's {}",
             state(*is_sender_synchronised),
             state(*is_receiver_synchronised)
         ),

@@ -339,7 +339,7 @@ fn text(to: SocketAddr, report: &MeasurementReport, counts: &SocketCounts) -> St
                 let _ = writeln!(out, "  way {name:<6} {}", figures(&direction.delay, Some(error)));
             }
             None => {
-                let _ = writeln!(out, "  way {name:<6} {}", clocks(&direction.clocks));
+                let _ = writeln!(out, "  way {name:<6} {}; synchronise both clocks", clocks(&direction.clocks));
             }
         }
         let variation = figures(&direction.variation, Some(direction.variation_error()));

@@ -137,7 +137,7 @@ fn the_repl_reads_lines_until_an_expression_is_complete() {
     );
     let out = succeeds(&output);
     assert!(out.contains(" tcp\n") && out.contains(" steer_flow"), "both stages of one program: {out}");
-    assert!(out.contains("web : Pred\nweb : Pred\nforward : Device -> Act\n"), "{out}");
+    assert!(out.contains("web : Pred\nweb : Pred\nforward : Interface -> Act\n"), "{out}");
     let again = repl("web = has_port 80\nweb = has_port 8080\nwhen web drop\n");
     assert!(
         succeeds(&again).contains("stage\n") && again.out.contains("when web drop"),

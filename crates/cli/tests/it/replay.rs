@@ -11,7 +11,8 @@ use wire::build::Frame;
 
 const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 
-/// Records and rows of a store without their packet locations, which differ between stores.
+/// The flow records and rows of a store: the records without the location of their packets, and the rows without the quality of the timestamps, which a
+/// capture file does not contain.
 fn records_and_rows(store: &Path) -> (Vec<Value>, Vec<Value>) {
     let without_location = |mut object: Value| {
         for key in ["queue", "position", "position_span"] {
@@ -22,7 +23,8 @@ fn records_and_rows(store: &Path) -> (Vec<Value>, Vec<Value>) {
     let flows = run(&["flows", "--store", arg(store), "--json"]);
     let rows = run(&["series", "--store", arg(store), "--json"]);
     assert_eq!((flows.status, rows.status), (Some(0), Some(0)), "{flows:?} {rows:?}");
-    (objects(&flows.out).into_iter().map(without_location).collect(), objects(&rows.out))
+    let rows = objects(&rows.out).into_iter().map(common::without_timestamp_quality).collect();
+    (objects(&flows.out).into_iter().map(without_location).collect(), rows)
 }
 
 /// The rows without the rows of seconds without packets at the begin and at the end. A recording has such rows; the

@@ -25,7 +25,7 @@ fn an_output_that_fails_ends_the_replay_with_its_error_and_all_counts() {
     case.simulation.fails_after = 40;
     let (report, outcome, sent) = case.run();
     assert!(matches!(outcome, Err(ReplayError::Output(_))));
-    assert_eq!((sent.len(), report.unsent), (40, 60));
+    assert_eq!((sent.len(), report.sent, report.unsent), (40, 40, 60));
 }
 
 #[test]

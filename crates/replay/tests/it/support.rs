@@ -117,8 +117,11 @@ impl Output for Recorder {
         Ok(count)
     }
 
-    fn finish(&mut self) -> Result<OutputCounts, OutputError> {
-        Ok(OutputCounts { sent: self.sent, dropped: 0 })
+    fn finish(&mut self) -> (OutputCounts, Result<(), OutputError>) {
+        let simulation = self.simulation.borrow();
+        let is_down = simulation.sent.len() >= simulation.fails_after;
+        let finished = if is_down { Err(OutputError::Down("simulated".to_owned())) } else { Ok(()) };
+        (OutputCounts { sent: self.sent, dropped: 0 }, finished)
     }
 }
 

@@ -165,6 +165,13 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
+/// A series row without the quality of its timestamps.
+pub fn without_timestamp_quality(mut row: serde_json::Value) -> serde_json::Value {
+    let fields = row.as_object_mut().expect("an object");
+    fields.retain(|name, _| !name.starts_with("timestamp_") && !name.starts_with("clock_"));
+    row
+}
+
 /// The number of lost packets in the final report of `record --json`. Asserts that the ledger balances and that the
 /// exit status is 1 if packets were lost: a busy machine may lose packets, but counts all of them.
 #[track_caller]

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testkit::{Port, Sandbox, TempDir};
 
-/// A network namespace with two veth pairs: tests send into `feed`, whose peer is `eth1`, and receive at `sink`, whose
-/// peer is `eth2`.
+/// A network namespace with veth pairs: tests send into `feed`, whose peer is `eth1`, and receive at `sink`, whose peer
+/// is `eth2`. An example also forwards packets from `eth3` and `eth4`.
 pub struct Testbed {
     _sandbox: Sandbox,
     /// The other end of `eth1`.
@@ -36,6 +36,8 @@ impl Testbed {
         let sandbox = Sandbox::new(test)?;
         let (feed, _) = sandbox.veth("feed", "eth1");
         let (_, sink) = sandbox.veth("eth2", "sink");
+        sandbox.veth("eth3", "sink3");
+        sandbox.veth("eth4", "sink4");
         let dir = TempDir::new(test);
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         std::os::unix::fs::symlink(repository.join("examples"), dir.join("examples")).expect("a link");
