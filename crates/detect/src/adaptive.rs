@@ -38,7 +38,7 @@ const LONG_GAP_SECONDS: u32 = 300;
 /// Seconds after which the limits of the sums are computed anew.
 const DESIGN_SECONDS: u32 = 600;
 
-/// The least part of an hour that trains its slot, in seconds.
+/// The smallest number of values (one per second) with which an hour updates its slot of the profile.
 const HOUR_SECONDS_MIN: u16 = 1800;
 
 /// The largest and the smallest reference value of the sums, in standard deviations of the scores.
@@ -470,8 +470,8 @@ impl State {
         })
     }
 
-    /// Adds a residual to the sums of slow changes. They need a level by time of week, because a slow change looks like
-    /// a morning.
+    /// Adds a residual to the sums of slow changes. The sums are used only if there is a seasonal level; without it,
+    /// the usual rise each morning would be reported as a slow change.
     fn add_slow(&mut self, parameters: &Parameters, residual: f64, spread: f64) -> Option<SlowChange> {
         if self.settle > 0 || !self.levels.has_seasonal() {
             return None;

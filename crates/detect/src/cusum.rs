@@ -25,11 +25,11 @@ const BIN_WIDTH: f64 = 0.5;
 /// Bins between the two limits, and a bin for each limit.
 const BINS: usize = 18;
 
-/// Scores of the prior distribution, which has heavier tails than a normal distribution. While few scores are known, it
-/// makes the limit higher.
+/// The number of scores that the prior distribution counts as. The prior has heavier tails than a normal distribution,
+/// so the limit is higher while few scores are known.
 const PRIOR_WEIGHT: f64 = 200.0;
 
-/// The share of each count that remains after an hour: the distribution has a memory of about a day.
+/// The factor by which each hour multiplies the counts: 38 % of a count remain after 24 hours.
 const KEPT_PER_HOUR: f32 = 0.96;
 
 /// A score above this multiple of the reference value counts as a second of the change. After a usual score that is a
@@ -41,9 +41,9 @@ const ABOVE: f64 = 1.25;
 pub struct Cusum {
     /// The sum, in standard deviations.
     pub sum: f32,
-    /// Values since the sum was 0.
+    /// Number of values since the sum was last 0.
     pub run: u32,
-    /// Values of the run whose score is clearly above the reference value, by [`ABOVE`].
+    /// Number of these values whose score is above the reference value by the factor [`ABOVE`].
     pub above: u32,
 }
 

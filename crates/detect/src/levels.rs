@@ -152,7 +152,8 @@ mod tests {
         levels.advance(Some(150.0), 0.0);
         assert_eq!(levels.residual(300.0), 0.0);
         assert_eq!(levels.residual(310.0), 10.0);
-        // The recent level is still 200: a value that did not follow the profile is normal too.
+        // The recent level is still 200 and the seasonal level is 300. A value between the two has the residual 0, so
+        // also a value that stayed at 200.
         assert_eq!(levels.residual(200.0), 0.0);
         assert_eq!(levels.residual(190.0), -10.0);
     }

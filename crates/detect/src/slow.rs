@@ -1,8 +1,8 @@
 //! Slow changes: CUSUM on the means of the residuals over ten seconds.
 //!
-//! The scores of single seconds do not show a slow growth, because the prediction of the next residual follows the
-//! growth. The means are standardised by their own robust spread, which includes the slow fluctuations of the series,
-//! and the limit includes their correlation ([`crate::cusum::limit`]).
+//! The scores per second stay small during a slow growth, because the prediction of the next residual adapts to the
+//! growth. The means over ten seconds are divided by their own robust spread, which includes the slow fluctuations of
+//! the series. The correlation of the means is part of the limit ([`crate::cusum::limit`]).
 
 use crate::cusum::{self, Cusum, SCORE_MAX};
 use crate::event::Change;
@@ -26,12 +26,14 @@ const EXPONENT: f64 = 2.0 * REFERENCE * 0.8;
 /// The smallest limit: a change lasts for at least four means.
 const LIMIT_MIN: f64 = 8.0;
 
-/// Means are limited to this multiple of the spread when the spread is estimated, and the mean square of a standard
-/// normal number that is limited to it.
+/// When the spread is estimated, means are limited to this multiple of the spread.
 const CLIP: f64 = 2.5;
+
+/// The mean square of a standard normal number that is limited to ±`CLIP`.
 const CLIPPED_SQUARE: f64 = 0.977_57;
 
-/// The number of means in each of the two kinds of sums.
+/// The numbers of means in the short and in the long sums. The variances of these sums show the correlation of the
+/// means.
 const SUM_LENGTHS: [u32; 2] = [4, 24];
 
 /// Number of sums over which their variance is averaged.

@@ -165,7 +165,7 @@ pub(crate) fn optional<T: Field + Default>(part: &mut Option<Box<T>>, codec: &mu
     }
 }
 
-/// The bytes of a state. The state is visited as a copy.
+/// The bytes of a state. The fields of a copy are written, because [`Field::visit`] needs a mutable reference.
 pub(crate) fn store<T: Field + Clone>(kind: Kind, state: &T) -> Vec<u8> {
     let mut writer = Writer(Vec::with_capacity(1024));
     writer.0.extend_from_slice(MAGIC);

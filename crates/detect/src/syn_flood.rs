@@ -23,7 +23,7 @@ pub struct Parameters {
     pub bound: f64,
     /// `N`: the sum above which an alarm begins.
     pub limit: f64,
-    /// The weight of the past in the mean number of FIN, from 0 to 1.
+    /// The weight of the previous mean in the mean number of FIN, at least 0 and below 1.
     pub memory: f64,
     /// The smallest mean number of FIN in a period, so that a site with few connections raises no alarm for each SYN.
     pub fin_min: f64,
@@ -44,7 +44,7 @@ pub enum ParameterError {
     Period,
     /// The bound, the limit or the smallest number of FIN is not a positive number.
     NotPositive,
-    /// The weight of the past is not from 0 to 1 (exclusive).
+    /// [`Parameters::memory`] is not in the range from 0 (inclusive) to 1 (exclusive).
     Memory,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for ParameterError {
         f.write_str(match self {
             Self::Period => "the observation period must be at least one second",
             Self::NotPositive => "bound, limit and smallest number of FIN must be positive numbers",
-            Self::Memory => "the weight of the past must be at least 0 and below 1",
+            Self::Memory => "memory, the weight of the previous mean number of FIN, must be at least 0 and below 1",
         })
     }
 }

@@ -31,14 +31,14 @@ struct Entry {
     is_ascending: bool,
 }
 
-/// What a binding says about a packet.
+/// Whether a packet is a copy according to the binding of its addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The binding is confirmed.
+    /// The binding is confirmed: the packet is a copy.
     Confirmed,
-    /// The binding is not confirmed yet.
+    /// The binding is not confirmed yet: the packet is not reported.
     Unconfirmed,
-    /// The binding has the other direction.
+    /// The binding has the other direction: the packet is no copy.
     Opposite,
 }
 

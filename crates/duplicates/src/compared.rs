@@ -101,7 +101,7 @@ pub(crate) struct Selector {
     exact: bool,
     /// True if neither NAT nor proxying is enabled.
     is_simple: bool,
-    /// Number of bytes of a region that the table stores.
+    /// The largest number of bytes that the table stores of each region.
     stored: usize,
 }
 

@@ -93,7 +93,8 @@ pub struct Counts {
     /// Packets that are equal to a packet in the window, without evidence that they are copies. They are not
     /// duplicates.
     pub repeats: u64,
-    /// Copies above [`crate::Settings::copies_max`]: more equal packets than mirrors make. They are not reported.
+    /// Copies that are not reported, because their chain already has [`crate::Settings::copies_max`] copies with the
+    /// same TTL. Mirrors do not make so many copies.
     pub over_limit: u64,
     /// Packets that differ from an earlier packet as NAT or a proxy changes packets, before the binding of addresses is
     /// confirmed. They are not reported.

@@ -1,4 +1,5 @@
-//! The whole datagrams of the class fragment.
+//! Stores IPv4 datagrams, and fragments that can be divided again, so that the fragments that a router makes of them
+//! are found ([`crate::Class::Fragment`]).
 //!
 //! A router divides an IPv4 datagram without "don't fragment" if the datagram is larger than the MTU of the next link
 //! (RFC 791 §3.2). Each fragment contains a part of the datagram, so the comparison needs all bytes of the datagram.
@@ -13,8 +14,8 @@ use base::hash::{combine, mix64};
 use base::memory::{Hints, HintsExt};
 use std::time::Duration;
 
-/// Bytes of payload of the smallest stored datagram: the payload of the smallest datagram that every host must accept
-/// (576 bytes with header), less the largest header.
+/// Datagrams with at most this many bytes of payload are not stored. Every host must accept datagrams of 576 bytes: 512
+/// bytes of data and 64 bytes of headers (RFC 791 §3.1).
 const SMALLEST: usize = 512;
 
 /// Bytes of the ring for each record of the table.
@@ -31,7 +32,8 @@ struct Entry {
     key: u64,
     ts: Timestamp,
     number: u64,
-    /// Position in the stream of stored bytes.
+    /// Position of the first byte of the datagram in the stream of stored bytes. Modulo the size of the ring, it is the
+    /// position in the ring.
     at: u64,
     len: u32,
     macs: [u8; MACS],

@@ -3,9 +3,9 @@
 //! Two equal packets of one sender cannot be distinguished from two copies of one packet by their bytes. The detector
 //! therefore relies on an assumption: *no sender sends the same bytes, including an identification other than 0, twice
 //! within the window*. The default window of 1 ms contains the copies that mirrors and routers make; retransmissions,
-//! polls, BFD packets and keep-alives are further apart. With a longer window the user states that the assumption holds
-//! for this time. RFC 6864 section 4.1 permits any identification in datagrams that are not fragmented, also a constant
-//! identification, so a long window is not safe for each sender.
+//! polls, BFD packets and keep-alives are further apart. A user who sets a longer window asserts that the assumption
+//! holds for this time. RFC 6864 section 4.1 permits any identification in datagrams that are not fragmented, also a
+//! constant identification, so a long window can cause false duplicates for senders with a constant identification.
 //!
 //! A monitor gets several copies of a packet if a switch mirrors the packet at the input and at the output, or if the
 //! packet passes several monitored links. [`Detector`] finds such copies in a window of time and packets, with a table
@@ -24,13 +24,15 @@
 //! | class | may differ | must differ |
 //! |---|---|---|
 //! | [`Class::Switching`] | VLAN tags, link padding | – |
-//! | [`Class::Routing`] | type of service, IPv4 checksum, VLAN tags | lower TTL, both MAC addresses |
-//! | [`Class::Nat`] | as routing; port of one side, ICMP query ID, transport checksum | as routing; its address |
+//! | [`Class::Routing`] | type of service, IPv4 checksum, VLAN tags | the TTL is lower; both MAC addresses differ |
+//! | [`Class::Nat`] | as routing; port of one side, ICMP query ID, transport checksum | as routing; see below |
 //! | [`Class::Proxying`] | all IP fields; fields of TCP (see below) | the address of one side, both MAC addresses |
-//! | [`Class::Fragment`] | as routing; length, offset; address and port in a first fragment | a part of the datagram |
+//! | [`Class::Fragment`] | as routing; length, offset; address and port in a first fragment | as routing; see below |
 //!
 //! The destination MAC addresses of a routed multicast packet may be equal. On links without MAC addresses, only the
-//! class switching exists. All bytes of a fragment are in the datagram, which is longer.
+//! class switching exists. In the class NAT, the address of exactly one side differs, and only the port of the same
+//! side may differ. A packet of the class fragment is a part of an earlier, longer IPv4 datagram, which contains all
+//! captured bytes of the fragment.
 //!
 //! Kind, VNI or key, and outer addresses of the tunnel around an inner frame must be equal for the class switching, and
 //! outer IPv4 identifications that are not 0 must be equal for all classes: otherwise the packet was encapsulated
@@ -63,9 +65,11 @@
 //!    retransmits after one round trip at the earliest, or
 //! 4. they are at most [`Settings::repeat_window`] apart; the default 0 excludes this rule.
 //!
-//! Other equal packets are counted as [`Counts::repeats`]. Packets with a lower TTL and other MAC addresses are
-//! duplicates of the class routing if they are identified, or if they are at most 1 ms apart and the chain has no equal
-//! packet at the same place.
+//! Equal packets to which none of these rules applies are counted as [`Counts::repeats`]. A packet that equals an
+//! earlier packet except for a lower TTL, two different MAC addresses and the fields that may differ is a duplicate of
+//! the class routing if it is identified. Without identification, it is a duplicate if it is at most 1 ms from the
+//! first packet of the chain, and the chain has no packet at the place of the new packet that is equal to the new
+//! packet.
 //!
 //! The classes NAT and proxying need a *binding*: the addresses and ports before and after the device. Two different
 //! packets confirm a binding of NAT, three in order of their sequence numbers a binding of a proxy; these packets are

@@ -15,11 +15,12 @@ pub(crate) enum Relation {
     /// Another packet.
     #[default]
     Different,
-    /// The IPv4 identification differs, and otherwise only fields that routers change: the sender repeats itself.
+    /// The packets differ in the IPv4 identification, and otherwise only in fields that routers change: the sender sent
+    /// the same bytes again.
     Sibling,
     /// All compared bytes are equal.
     Equal,
-    /// Only fields differ that routers change.
+    /// The packets differ only in fields that routers change.
     Hop { before: u8, after: u8, is_tos_changed: bool },
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn translated(old: &Head, stored: &[u8], new: &Candidate<'_>) -> Opti
     Some(Translated { ttl_drop, is_tos_changed: differences.tos })
 }
 
-/// The fewest bytes of payload of a segment that a proxy sent again.
+/// A segment with less payload, in bytes, is never compared as the copy of a segment that a proxy sent again.
 const PROXIED_MIN: u32 = 8;
 
 /// Compares a packet with a record that has the same hash of ports and payload: the change if a proxy sent the segment

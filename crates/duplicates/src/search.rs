@@ -24,7 +24,8 @@ pub(crate) struct Search {
     pub original: Option<Original>,
     /// True if a packet is equal, but without evidence that both are copies of one packet.
     pub is_repeat: bool,
-    /// True if a record is the copy of this packet after a router.
+    /// True if a record on another interface could be the routed copy of this packet: the copy was captured before its
+    /// original.
     pub is_reversed: bool,
     /// The oldest entry with the same hash, if the index has no room for a further entry with this hash.
     pub crowd: Option<Found>,
@@ -161,7 +162,8 @@ fn exact<H: Hints>(table: &Table<H>, found: &Match, new: &Candidate<'_>, window:
     })
 }
 
-/// The oldest of the matches if there are so many that the next entry must replace it.
+/// The entry of the oldest match, which the entry of the new packet replaces; `None` if there are fewer than
+/// [`EQUAL_MAX`] matches.
 fn crowd(matches: &[Match]) -> Option<Found> {
     matches.get(EQUAL_MAX - 1..).and_then(|rest| rest.last()).map(|oldest| oldest.found)
 }

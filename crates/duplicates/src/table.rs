@@ -245,7 +245,8 @@ impl<H: Hints> Table<H> {
         overwritten
     }
 
-    /// Makes the record of a packet unusable, if it still exists: no packet has its hashes.
+    /// Changes the hashes in the record of a packet, if the record still exists, so that no later packet finds the
+    /// record.
     pub fn forget(&mut self, number: u64) {
         let slot = self.next.checked_sub(number).and_then(|age| self.slot_of(age));
         if let Some(head) = slot.and_then(|slot| self.heads.get_mut(slot)) {
@@ -258,9 +259,9 @@ impl<H: Hints> Table<H> {
         *hash(&mut self.heads[found.slot]) = 0;
     }
 
-    /// Enters the packet that is written next into the index. The new entry replaces the entry `replaces` of the same
-    /// key if it exists; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its record
-    /// still exists.
+    /// Adds an index entry for the packet whose record is written next. The new entry replaces the entry `replaces` of
+    /// the same key if it exists; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its
+    /// record still exists.
     #[inline(always)]
     pub fn enter(&mut self, key: u64, replaces: Option<Found>) -> Option<Found> {
         let index = self.bucket(key);

@@ -311,7 +311,7 @@ fn write<D: Device>(
         shared.write_waits.store(writer.is_waiting(), Relaxed);
         writer.take_events().into_iter().for_each(&mut report);
         if shared.device.get().is_none() && writer.totals().bytes > 0 {
-            // The method that the file system accepts is known only after the first write.
+            // Only the first write shows whether the file system accepts writes past the page cache (`O_DIRECT`).
             let device = shared.device.get_or_init(|| writer.describe());
             if !writer.is_best() {
                 report(Event::Warning(format!("packet files are written with {device}")));

@@ -142,8 +142,9 @@ impl<D: Device> Writer<D> {
         self.queue.push_back(job);
     }
 
-    /// From now on the recorder retries a refusing volume only for the grace period. The end of the stream has the same
-    /// effect as this call.
+    /// After this call, writes to a volume that rejects them are retried only until the grace period ends. The grace
+    /// period begins at the stop, or at the first error if that is later. The end of the stream has the same effect as
+    /// this call.
     pub fn stop(&mut self, now: Duration) {
         self.run = std::mem::take(&mut self.run).stop(now);
     }

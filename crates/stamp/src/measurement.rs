@@ -1,8 +1,10 @@
 //! Evaluates the replies to test packets at the sender.
 //!
-//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time that the test packet and its reply spend outside of the
-//! reflector. The offset between the clocks has no influence on the round-trip delay; a difference of their rates has.
-//! The crate `delay` computes the one-way delays of the two directions.
+//! The round-trip delay is `(T4 - T1) - (T3 - T2)`. The sender sends the test packet at T1, the reflector receives it
+//! at T2 and sends the reply at T3, and the sender receives the reply at T4. So the round-trip delay is the time that
+//! both packets spend between the sender and the reflector. An offset between the two clocks does not change the
+//! round-trip delay; a difference between their rates does. The crate `delay` computes the one-way delays of the two
+//! directions.
 
 use crate::Reply;
 use base::{Distribution, ErrorEstimate, Timestamp};

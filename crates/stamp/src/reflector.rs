@@ -44,7 +44,8 @@ struct Session {
 #[derive(Clone, Debug, Default)]
 struct Sessions {
     by_sender: HashMap<SocketAddr, Session>,
-    /// The senders by the number of their last test packet, counted over all sessions.
+    /// The senders in the order of their last test packets. The key is the value of `received` after the last test
+    /// packet of the sender.
     by_age: BTreeMap<u64, SocketAddr>,
     received: u64,
 }
@@ -184,7 +185,7 @@ impl Reflector {
         self.unauthenticated
     }
 
-    /// Number of test packets from a port of reflectors, which get no reply.
+    /// Number of test packets that got no reply because their source port is 862 or this reflector's own port.
     pub const fn from_reflectors(&self) -> u64 {
         self.from_reflectors
     }
@@ -278,7 +279,8 @@ mod tests {
         assert_eq!((reflector.replied(), reflector.from_reflectors(), reflector.sessions()), (1, 2, 1));
     }
 
-    /// The expected number of a reply: a list of the sessions in order of their last test packet.
+    /// A model of [`Sessions`]: returns the expected sequence number of a reply. `sessions` is in the order of the last
+    /// test packets.
     fn expected(sessions: &mut Vec<(SocketAddr, u32, Timestamp)>, from: SocketAddr, time: Timestamp) -> u32 {
         sessions.retain(|(_, _, last)| time.since(*last) < SESSION_IDLE);
         let known = sessions.iter().position(|(sender, ..)| *sender == from).map(|at| sessions.remove(at));

@@ -145,7 +145,8 @@ mod tests {
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 1706), &lengths, 3, rate, out)), [84, 1622, 1706]);
         // 1706 of 5706 ns are occupied; the remaining 4000 ns are four gaps.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 5706), &lengths, 3, rate, out)), [1084, 3622, 4706]);
-        // A batch that is too fast for the link is apportioned by weight.
+        // The frames occupy the link for 1706 ns, longer than the interval of 853 ns: the interval is apportioned by
+        // weight.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 853), &lengths, 3, rate, out)), [42, 811, 853]);
         // Of six packets the first three are in the first half.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 3412), &lengths, 6, rate, out)), [84, 1622, 1706]);

@@ -25,11 +25,11 @@ impl ErrorEstimate {
         self.variance_sum += packets as f64 * (width * width + JITTER_NANOS * JITTER_NANOS) / 12.0;
     }
 
-    /// Adds `packets` packets that arrived at unknown times in an interval of which `idle_nanos` were idle, each of
-    /// which occupied the link for `packet_nanos`. The mean variance of `n` ordered uniform times in a unit interval is
-    /// `1 / (6 (n + 1))` (order statistics of the uniform distribution). The last packet ended at most one packet
-    /// before the poll, so the position of the batch is uncertain by one packet or by the interval, whichever is
-    /// shorter.
+    /// Adds `packets` of the `found` packets that arrived at unknown times in an interval. The link was idle for
+    /// `idle_nanos` of the interval, and each packet occupied it for `packet_nanos`. The mean variance of `n` ordered
+    /// uniform times in a unit interval is `1 / (6 (n + 1))` (order statistics of the uniform distribution). The last
+    /// packet ended at most one packet before the poll, so the position of the batch is uncertain by one packet or by
+    /// the interval, whichever is shorter.
     #[inline]
     pub fn add_batch(&mut self, packets: usize, found: usize, interval_nanos: u64, idle_nanos: u64, packet_nanos: u64) {
         let (idle, shift) = (idle_nanos as f64, packet_nanos.min(interval_nanos) as f64);

@@ -1,4 +1,5 @@
-//! The time for which a NIC holds packets back, before it writes their descriptors together.
+//! The *hold* of a NIC: the time from the arrival of a packet to the write of its descriptor, if the NIC writes several
+//! descriptors together.
 
 use base::Timestamp;
 use std::time::Duration;
@@ -9,10 +10,11 @@ pub const HOLD_MAX: Duration = Duration::from_micros(50);
 /// A shorter excess is attributed to the jitter of the NIC and of the polls.
 const EXCESS_MIN: Duration = Duration::from_nanos(500);
 
-/// A shorter hold is forgotten after one to two of these periods.
+/// The largest excess is forgotten after one to two of these periods.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Learns the hold of a NIC from packets that became visible faster than the link can carry them.
+/// Estimates the longest hold of a NIC from polls that find more packets than the link can carry since the previous
+/// poll.
 ///
 /// If a poll finds no packet, and a later poll finds several packets that occupied the link for longer than the time
 /// between the polls, the first packet had already arrived at the earlier poll, and was not visible. The largest such

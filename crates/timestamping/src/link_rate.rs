@@ -23,7 +23,7 @@ impl LinkRate {
         Some(Self { picoseconds_per_byte })
     }
 
-    /// The time in nanoseconds that this many bytes of `wire_bytes` occupy the link.
+    /// The time, in nanoseconds, for which `wire_bytes` bytes occupy the link.
     #[inline]
     pub fn nanos(self, wire_bytes: u64) -> u64 {
         wire_bytes.saturating_mul(self.picoseconds_per_byte.get().into()) / 1000

@@ -25,8 +25,8 @@ pub const STEP_LIMIT_NANOS: u64 = 1_000_000;
 /// The nanoseconds within which a new line reaches the measured time.
 const SLEW_NANOS: f64 = 1e9;
 
-/// The rate is computed only from bursts that extend over at least this time; before, both clocks count as equally
-/// fast.
+/// The rate is computed only if the bursts extend over at least this time. Until then the last computed rate is used,
+/// which is 0 (equally fast clocks) at the start.
 const SPAN_MIN_NANOS: u64 = 500_000_000;
 
 /// Each of the two clocks deviates by less than 500 ppm, the limit of adjtimex(2). A larger rate comes from a wrong
@@ -173,7 +173,7 @@ impl NicClock {
             return self.rate;
         }
         let limit = self.shortest().saturating_mul(2).max(1);
-        // Relative to the first point, the numbers are small enough for exact arithmetic with `f64`.
+        // Times relative to the first point are small enough that `f64` represents them exactly.
         let relative = |point: &Point| {
             let nic = point.nic - first.nic;
             let offset = point.system.wrapping_sub(first.system).wrapping_sub(nic) as i64;
@@ -239,8 +239,8 @@ mod tests {
             Timestamp::from_nanos((START + time).saturating_add_signed(self.system_step))
         }
 
-        /// A burst of five readings. The bus takes 300 ns to 400 ns in each direction; one reading of four is delayed
-        /// by up to 20 µs in one direction.
+        /// A burst of five readings. Each direction over the bus takes 300 ns to 400 ns; with a probability of 1/4 it
+        /// takes up to 20 µs longer.
         fn burst(&mut self, time: u64) -> Vec<NicReading> {
             (0..5)
                 .map(|nth| {

@@ -34,8 +34,10 @@ pub enum BatchMethod {
     /// the interval between these two polls is apportioned, not the interval between two batches as in `wdts`: on a
     /// link that is not saturated, the interval between two batches contains long gaps. If the rate of the link is
     /// known, the frames get the time that they occupied the link, and the remaining time becomes equal gaps between
-    /// them. On a saturated link nothing remains, and the result is that of `wdts`. If the interval is shorter than the
-    /// time that the frames occupied the link, the NIC holds packets back, and the intervals are extended by this time.
+    /// them. On a saturated link nothing remains, and the result is that of `wdts`.
+    ///
+    /// If the interval is shorter than the time that the frames occupied the link, the NIC delayed the write of their
+    /// descriptors. The stamper measures this delay, and apportions intervals that are at least as long as the delay.
     Adaptive,
 }
 
@@ -77,7 +79,7 @@ pub struct Stamper {
     since: Timestamp,
     /// The number of packets that the poll at `since` found and that the thread has not taken yet.
     backlog: usize,
-    /// The time for which the NIC holds packets back.
+    /// The longest measured time from the arrival of a packet to the write of its descriptor by the NIC.
     hold: Hold,
     estimate: ErrorEstimate,
 }
@@ -186,8 +188,8 @@ impl Stamper {
         let wire = self.wire_nanos(new) * new_found as u64 / new.len() as u64;
         let first_wire = self.wire_nanos(&new[..1]);
         let start = if old.is_empty() && batch.waited {
-            // The first packet ended the sleep, about half of `WAKE_NANOS` before the poll. More packets than that time
-            // has space for arrived one after the other.
+            // The first packet woke the thread, on average half of `WAKE_NANOS` before the poll. If the packets occupy
+            // the link for longer than that, they are assumed to have arrived back to back.
             self.since.max(polled.before(Duration::from_nanos(wire.max(WAKE_NANOS / 2))))
         } else if self.since == Timestamp::ZERO {
             polled.before(Duration::from_nanos(wire))
@@ -293,12 +295,13 @@ mod tests {
         let (whole, _) = stamps(&mut adaptive(), 100_000, &lengths, 10);
         let mut in_parts = adaptive();
         let (mut parts, _) = stamps(&mut in_parts, 100_000, &lengths[..4], 10);
-        // The following polls find the rest, and a packet that arrived in the meantime.
+        // The next two polls take the other six packets, and one packet that arrived after the first poll.
         parts.extend(stamps(&mut in_parts, 100_300, &lengths[..4], 6).0);
         parts.extend(stamps(&mut in_parts, 100_600, &[60; 3], 3).0);
         assert!((100_000..=100_600).contains(&parts[10]), "{parts:?}");
         for (a, b) in whole.iter().zip(&parts) {
-            // Each part fills the interval from its own first packet, so the gaps are not exactly equal.
+            // Each later part is apportioned from the last timestamp of the part before it to the poll that found the
+            // packets, so the gaps are not exactly equal.
             assert!(a.abs_diff(*b) < 2_000, "{whole:?} and {parts:?}");
         }
     }

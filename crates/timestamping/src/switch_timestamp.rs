@@ -38,7 +38,7 @@ const NANOS: u32 = 1_000_000_000;
 /// The format of the timestamps that a switch adds: the value of `capture.switch_timestamps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwitchTimestamps {
-    /// Frames are taken as they are.
+    /// No switch timestamp is read: each frame keeps its bytes and the timestamp of the capture.
     #[default]
     Off,
     /// The trailer of MetaWatch.
@@ -74,7 +74,8 @@ mod metawatch {
     pub const ORIGINAL_FCS: usize = 4;
     pub const HAS_EXTENSIONS: u8 = 0x02;
     pub const UNDEFINED: u8 = 0xc8;
-    /// More extensions than switches add; bounds the work for a frame with random bytes.
+    /// The largest number of extensions that are read, more than switches add. The limit bounds the work for a frame
+    /// with random bytes.
     pub const EXTENSIONS_MAX: usize = 16;
 }
 
@@ -95,7 +96,7 @@ impl SwitchTimestamps {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Off, Self::Metawatch, Self::AristaHeader];
 
-    /// The name in configuration and flags.
+    /// The name in the configuration file and on the command line (`--switch-timestamps`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -207,7 +207,8 @@ fn the_designed_rate_of_false_alarms_holds_for_correlated_and_heavy_tailed_noise
 
 #[test]
 fn the_profile_explains_the_morning_of_the_second_week() {
-    // A series whose level doubles within minutes each day at 8 h. In the second week, the profile expects it.
+    // A series whose level rises from 1000 to 2500 each day, mostly between 8 h and 9 h. In the second week the profile
+    // contains this rise, so no event occurs.
     let mut prng = Prng::new(testkit::seed("the_profile_explains_the_morning_of_the_second_week"));
     let mut detector = Adaptive::default();
     let mut make = |second: u64| {

@@ -1,4 +1,4 @@
-//! Daily vectors of 16 averages of 90 minutes.
+//! A day as a vector of 16 numbers: the average of each period of 90 minutes.
 
 use crate::sample::Sample;
 

@@ -98,7 +98,7 @@ fn polls_of_several_devices_are_no_proxied_copies() {
 fn equal_packets_of_many_hosts_on_two_links_are_no_translated_copies() {
     type Packet = fn(u8) -> Vec<u8>;
     let kinds: [Packet; 5] = [
-        // Resets of hosts that were scanned.
+        // TCP RST segments with which scanned hosts answer.
         |host| bytes(&Frame::tcp4([10, 0, 1, host], 80, B, 4000).tcp(tcp_flags::RST | tcp_flags::ACK, 0, 1)),
         |host| {
             let frame = Frame::tcp4([10, 0, 1, host], 80, B, 4000).fragment(1, 0, false);

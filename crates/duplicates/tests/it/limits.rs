@@ -73,7 +73,7 @@ fn a_small_table_counts_the_records_that_it_forgets_too_early() {
     assert_eq!(detector.reach(), Duration::from_millis(99));
     let (_, detector) = detect(&Settings { records: 300, ..settings.clone() }, &packets, None);
     assert!(detector.counts().is_complete() && detector.counts().shortest_reach == Some(Duration::from_millis(300)));
-    // A window in packets that the table covers loses nothing.
+    // If the table has a record for each packet of the window, no record is overwritten within the window.
     let (_, detector) = detect(&Settings { window_packets: 100, ..settings }, &packets, None);
     assert!(detector.counts().is_complete());
 }

@@ -13,7 +13,7 @@ const B: [u8; 4] = [10, 0, 0, 2];
 const A6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1];
 const B6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2];
 
-/// Packets that follow each other at this distance.
+/// Packets with these frames. The timestamps of consecutive packets are `nanos` nanoseconds apart.
 fn spaced(frames: impl IntoIterator<Item = Vec<u8>>, nanos: u64) -> Vec<OwnedPacket> {
     let owned = |(i, data): (usize, Vec<u8>)| OwnedPacket {
         nanos: 1_000_000 + i as u64 * nanos,
@@ -24,7 +24,7 @@ fn spaced(frames: impl IntoIterator<Item = Vec<u8>>, nanos: u64) -> Vec<OwnedPac
     frames.into_iter().enumerate().map(owned).collect()
 }
 
-/// The counts of all classes over frames at this distance.
+/// The counts with all classes enabled. The timestamps of consecutive frames are `nanos` nanoseconds apart.
 fn counts(frames: impl IntoIterator<Item = Vec<u8>>, nanos: u64) -> Counts {
     let settings = Settings { classes: Classes::ALL, records: 4096, ..Settings::default() };
     *detect(&settings, &spaced(frames, nanos), None).1.counts()

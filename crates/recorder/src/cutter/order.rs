@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct OutOfOrderCounts {
     /// Number of out-of-order packets.
     pub packets: u64,
-    /// The largest difference between an out-of-order packet and the latest timestamp before it.
+    /// The largest difference between an out-of-order packet and the latest timestamp of the packets that precede it.
     pub most: Duration,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct OrderTracker {
 
 impl OrderTracker {
     /// Adds the timestamp of a packet. `in_file` is called only if the packet is out of order; it returns the latest
-    /// timestamp before the packet in its file.
+    /// timestamp of the packets that precede this packet in the file.
     // PERF: a comparison and a store per packet; out-of-order packets are counted in a separate function, which is not
     // inlined.
     #[inline]

@@ -307,8 +307,8 @@ impl RawCutter {
 }
 
 /// True if this segment begins at a clock boundary. Then its start time has no fraction of a second. A segment that
-/// begins because of its size starts at the timestamp of a packet, which has no fraction of a second in one of 10⁹
-/// cases; in that case the file is shorter, but valid.
+/// begins because of its size starts at the timestamp of a packet. In the rare case (one of 10⁹) that this timestamp is
+/// a whole second, the RAW file in progress is closed at that packet: the file is shorter than usual, but valid.
 const fn by_clock(start: Timestamp) -> bool {
     start.subsec_nanos() == 0
 }

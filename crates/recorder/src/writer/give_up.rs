@@ -38,8 +38,8 @@ impl<D: Device> Writer<D> {
                 self.lose(part);
                 has_lost_part = true;
             }
-            // A file that ends before the first lost part is complete, so it is published as usual. A part without
-            // ledger rows counts too: it can contain the file header.
+            // A file that ends before the first lost part is complete, so it is published as usual. A lost part without
+            // ledger rows also makes its file incomplete, because the part can contain the file header.
             let is_complete = !has_lost_part && self.run.losses().is_some_and(|losses| losses.rows.is_empty());
             match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
                 (Some((len, end)), Some(file)) if is_complete && file.is_open() => file.begin_seal(len, end),

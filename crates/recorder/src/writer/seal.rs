@@ -184,8 +184,8 @@ impl<D: Device> Writer<D> {
                         (file.step, file.trouble) = (Step::Done, None);
                         self.volume.is_unsynced_reported = false;
                     }
-                    // File systems that do not support the sync of directories (some network and FUSE file systems) are
-                    // responsible for the durability of names.
+                    // Some network and FUSE file systems do not support the sync of directories. The recorder then
+                    // relies on the file system for the durability of file names.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         (file.step, file.trouble) = (Step::Done, None);
                     }

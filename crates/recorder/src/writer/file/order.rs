@@ -48,7 +48,7 @@ impl TimeOrder {
         }
     }
 
-    /// Registers a part of a block that is written.
+    /// Registers a part of a block after its write is complete.
     pub fn accept(&mut self, part: &Part) {
         if part.entry.first_record.is_some() {
             let (first, last) = (part.entry.first, part.entry.last);
