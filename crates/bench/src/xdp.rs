@@ -4,8 +4,9 @@
 //! The benchmark uses veth pairs in a private network namespace. The generator makes frames inside the kernel
 //! (`capture::live_frames`) and thereby runs the peer's receive loop, including program and copy to the AF_XDP socket,
 //! on the generator's processor. A thread on another processor empties the receive ring. So the rate of the generator
-//! equals the rate at which the kernel part can process frames. The programs run in turn (`rates`). The swaps use a
-//! complete capture: source text, machine code, verifier, swap.
+//! equals the rate at which the kernel part can process frames. The programs run in turn (`rates`). The measured
+//! swaps are those of a complete capture: the program is compiled from its source text, checked by the verifier of the
+//! kernel, and replaces the former program.
 
 mod rates;
 mod settings;

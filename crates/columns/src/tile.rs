@@ -99,7 +99,8 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
         }
     }
 
-    /// Writes the next number that may be missing. Numbers that are not written are missing.
+    /// Writes the number of the row in the next of the columns that permit missing numbers. If this function is not
+    /// called for a column, the number of the row is missing in the column.
     #[inline(always)]
     pub fn maybe(&mut self, number: u64, is_present: bool) {
         if let Some(packed) = self.maybe.next() {

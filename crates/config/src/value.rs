@@ -507,6 +507,7 @@ mod tests {
             "adaptive",
             "arista-header",
             "mark or drop",
+            "interface or all",
             "proxying",
             "or none",
             "100k",

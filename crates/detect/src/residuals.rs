@@ -272,7 +272,8 @@ mod tests {
             assert!((last - correlation).abs() < 0.12 && fast < 0.15, "{correlation}: {last} {fast}");
             assert!((residuals.spread() / 7.0 - 1.0).abs() < 0.3, "{correlation}: {}", residuals.spread());
             assert!(residuals.sum_ratio(32) < 1.6, "{correlation}: {}", residuals.sum_ratio(32));
-            // An autoregressive process shows a lasting change by (1 - c) / sqrt(1 - c²).
+            // After a lasting change of one standard deviation, the mean residual of an autoregressive process with the
+            // correlation c is (1 - c) / sqrt(1 - c²) standard deviations of the residuals.
             let expected = ((1.0 - correlation) / (1.0f64 + correlation)).sqrt();
             assert!((residuals.visibility() / expected - 1.0).abs() < 0.3, "{correlation}: {}", residuals.visibility());
         }

@@ -298,7 +298,8 @@ impl Writer<'_> {
         let flat: Vec<&Row> = rows()
             .iter()
             .filter(|r| filters.iter().any(|f| f.name == r.function.name))
-            .filter(|r| r.takes.iter().all(is_flat))
+            // Functions with a state of their own, such as `unique`, are no predicates.
+            .filter(|r| r.takes.iter().all(is_flat) && !r.function.effects().has(Effect::Local))
             .collect();
         let count = 1 + self.prng.below(2);
         let steps: Vec<Expr> = (0..count)

@@ -58,7 +58,7 @@ fn a_wrong_comparison_is_reduced_to_one_line_and_one_packet() {
     let text = smallest.source.to_string();
     assert_eq!((text.lines().count(), smallest.packets.len()), (1, 1), "{report}");
     assert!(smallest.source.size().0 <= 5, "{report}");
-    assert!(["<=", ">=.", "less", "port_range"].iter().any(|way| text.contains(way)), "{report}");
+    assert!(["<=", ">=.", "less", "port_range", "steer_voip"].iter().any(|way| text.contains(way)), "{report}");
     // The report must contain everything that is needed to reproduce the failure.
     let hex: String = smallest.packets[0].bytes.iter().map(|b| format!("{b:02x}")).collect();
     assert!(report.contains("seed ") && report.contains(&text) && report.contains(&hex), "{report}");

@@ -237,8 +237,9 @@ mod tests {
         let frames: Vec<[u8; 60]> = (0..4000)
             .map(|_| {
                 let mut bytes = [0; 60];
+                // Equal payloads with several identifications would show that the sender repeats itself.
                 let id = 1 + prng.below(1500) as u16;
-                Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).fill(&mut bytes);
+                Frame::udp4([10, 0, 0, 1], id, [10, 0, 0, 2], 2).fragment(id, 0, false).fill(&mut bytes);
                 bytes
             })
             .collect();

@@ -5,6 +5,7 @@ use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
 use crate::report::{ClockReport, Counts, ListenerReport, QueueReport, Report};
 use crate::retention_report::RetentionHandle;
+use crate::timestamp_warnings;
 use crate::worker_links::WorkerStatus;
 use base::units::show_count;
 use base::{Cause, Tally, TimestampMethod};
@@ -141,7 +142,7 @@ impl Observer {
             }
             for warning in &status.warnings {
                 // All queues report a step of the system clock; the warning is shown once.
-                if !warnings.contains(warning) {
+                if !timestamp_warnings::is_clock_step(warning) || !warnings.contains(warning) {
                     warnings.push(warning.clone());
                 }
             }

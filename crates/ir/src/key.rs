@@ -1,7 +1,7 @@
 //! Flow keys, and the common key of several flow keys.
 //!
-//! Workers share no state under the following rule, which is that of Enif. Packets may be spread over workers by a hash
-//! of only those fields that *all* flow keys of the program's maps contain. Then all packets of one map entry are
+//! Workers need no common state if packets are distributed to them by a hash of only those fields that *all* flow keys
+//! of the program's maps contain (the rule of the language Enif, Bonelli et al.). Then all packets of one map entry are
 //! processed by the same worker. [`Key::common`] computes the key of these common fields.
 //!
 //! A key is built from the headers of the innermost packet or, after [`Key::outside`], of the outermost packet. If one

@@ -148,7 +148,7 @@ mod tests {
         // The frames occupy the link for 1706 ns, longer than the interval of 853 ns: the interval is apportioned by
         // weight.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 853), &lengths, 3, rate, out)), [42, 811, 853]);
-        // Of six packets the first three are in the first half.
+        // If the poll found six packets and three were taken, these three arrived in the first half of the interval.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 3412), &lengths, 6, rate, out)), [84, 1622, 1706]);
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 4000), &[60, 1514, 60], 3, None, out)), [1000, 2000, 3000]);
     }

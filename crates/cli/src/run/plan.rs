@@ -18,6 +18,11 @@ use std::time::Duration;
 const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a \
     simulation (--sim 60,packets=1000); see netgrain run --help";
 
+/// The error for mirrored interfaces in a capture of one interface.
+const ONE_MIRROR: &str = "capture.duplicate_mirrored_interfaces compares the packets of several interfaces, and this \
+    capture has one (several capture files are one interface): leave the key out, or use netgrain dedup \
+    --mirrored-interfaces for capture files";
+
 /// Returns one plan for each captured interface, or the plans of capture files or of a simulation.
 /// [`engine::choose_key`] sets the secrets of the meters.
 ///
@@ -35,6 +40,9 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
     let sources = sources(args, config, stop)?;
     if let Some(problem) = refused_for_several(config, sources.len()).filter(|_| sources.len() > 1) {
         return Err(verb.refused(&problem));
+    }
+    if config.capture.duplicate_mirrored_interfaces && sources.len() < 2 {
+        return Err(Failure::say(ONE_MIRROR));
     }
     let labels: Vec<String> = sources.iter().map(SourcePlan::label).collect();
     let groups = groups(config, labels.iter().map(String::as_str));

@@ -185,3 +185,13 @@ fn wrong_arguments_print_a_one_line_error() {
     let done = run(&["dedup", arg(&file), "--report"]);
     assert!(done.status == Some(1) && done.err.contains("everything before this byte was compared"), "{done:?}");
 }
+
+#[test]
+fn mirrored_interfaces_in_a_capture_of_one_interface_are_refused_with_advice() {
+    let dir = TempDir::new("one_mirror");
+    let keys = ["duplicates=mark", "duplicate_table=all", "duplicate_mirrored_interfaces=true"];
+    let keys: Vec<String> = keys.iter().flat_map(|key| ["--set".to_owned(), format!("capture.{key}")]).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let output = run(&[&["run", "--sim", "60,packets=10", "--store", arg(&dir.join("s"))][..], &keys].concat());
+    assert!(output.status == Some(2) && output.err.contains("netgrain dedup --mirrored-interfaces"), "{output:?}");
+}

@@ -76,7 +76,12 @@ fn flows_and_series_count_marked_copies_apart() {
     let volume =
         Volume { packets: copies().count() as u64, bytes: copies().map(|frame| u64::from(frame.wire_len)).sum() };
     let comparable = |record: &Record| Record { location: None, ..record.clone() };
-    let without_copies = |row: &Row| Row { duplicate: Volume::default(), ledger: base::Tally::default(), ..*row };
+    let without_copies = |row: &Row| Row {
+        duplicate: Volume::default(),
+        ledger: base::Tally::default(),
+        timestamps: Default::default(),
+        ..*row
+    };
     for shards in [1, 3] {
         let run = |action| {
             let name = format!("{action:?}{shards}");

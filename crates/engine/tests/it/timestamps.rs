@@ -150,7 +150,7 @@ fn each_method_timestamps_a_simulation_in_real_time() {
 #[test]
 fn packets_of_virtual_time_have_neither_deviation_nor_clock_in_the_index() {
     let dir = TempDir::new("stamps");
-    let spec = "60,packets=100".parse().expect("a specification");
+    let spec = "60,packets=100,rate=1Mpps".parse().expect("a specification");
     let source = SourcePlan::Sim { spec, start: Some(Timestamp::from_secs_nanos(1_700_000_000, 0)), name: None };
     let ended = run(&plan(source, &dir.join("store")));
     let quality = ended.files[0].index.entries[0].timestamps;

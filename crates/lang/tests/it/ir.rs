@@ -277,7 +277,8 @@ fn passed(program: &str, packets: &[(u16, u64)]) -> Vec<bool> {
     let mut interpreter = Interpreter::new(&program);
     let pass = |(id, time): &(u16, u64)| {
         let mut bytes = [0; 60];
-        Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fragment(*id, 0, false).fill(&mut bytes);
+        // Packets that differ in the identification alone would show a sender that repeats itself.
+        Frame::udp4([10, 0, 0, 1], 5353 + *id, [10, 0, 0, 2], 53).fragment(*id, 0, false).fill(&mut bytes);
         let facts = Facts { time: *time, ..Facts::of(&bytes, 60, link::ETHERNET) };
         interpreter.run(&bytes, &facts, &mut memory).kind != VerdictKind::Drop
     };

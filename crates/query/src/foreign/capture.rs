@@ -51,8 +51,8 @@ impl Capture {
         if let Some(compression) = Compression::of(&head[..have]) {
             let (name, command) = (compression.name, decompress_command(path, compression));
             return Err(refused(format!(
-                "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), convert \
-                 it (netgrain convert FILE -w NEW.pcap), or record it into a store (netgrain record -r)"
+                "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), or \
+                 record it into a store (netgrain record -r)"
             )));
         }
         let span = Span { file: &file, head: &[], at: 0, end: capture.bytes, least: capture.bytes, read: 0 };
