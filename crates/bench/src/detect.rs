@@ -58,7 +58,8 @@ impl Program {
         }
     }
 
-    /// The alarms of the series: for each alarm, the time of its confirmation in seconds, and the direction of the change.
+    /// The alarms of the series: for each alarm, the time of its confirmation in seconds, and the direction of the
+    /// change.
     fn alarms(self, series: &Series) -> Vec<(u64, Change)> {
         match self {
             Self::Adaptive => adaptive_alarms(series),

@@ -11,8 +11,8 @@ use sys::nofollow::{self, FileKind};
 /// Levels of directories below that of an interface: year, month, day and hour.
 const LEVELS: u32 = 4;
 
-/// The error for a directory of a store in which a recorder with root's rights refuses to write, because other users may
-/// write there.
+/// The error for a directory of a store in which a recorder with root's rights refuses to write, because other users
+/// may write there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDirectory {
     /// Path of the directory: the store, an interface directory in the store, or a directory of a year, month, day or

@@ -97,8 +97,8 @@ fn a_syn_flood_is_found_from_two_columns() {
     assert_eq!(missing.status, Some(2));
 }
 
-/// Writes a file of 30 days with a line for each ten minutes, whose value is the mean number of packets per second. From
-/// day 15 on, the values are 30 % higher.
+/// Writes a file of 30 days with a line for each ten minutes, whose value is the mean number of packets per second.
+/// From day 15 on, the values are 30 % higher.
 pub fn days(dir: &TempDir) -> PathBuf {
     let mut prng = Prng::new(9);
     let mut text = String::from("time,packets\n");

@@ -11,8 +11,8 @@ use wire::build::Frame;
 
 const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 
-/// The flow records and rows of a store: the records without the location of their packets, and the rows without the quality of the timestamps, which a
-/// capture file does not contain.
+/// The flow records of a store without the location of their packets, and its rows without the quality of the
+/// timestamps, which a capture file does not contain.
 fn records_and_rows(store: &Path) -> (Vec<Value>, Vec<Value>) {
     let without_location = |mut object: Value| {
         for key in ["queue", "position", "position_span"] {

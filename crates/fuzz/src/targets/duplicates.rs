@@ -1,6 +1,6 @@
 //! The target gives a sequence of packets to the detector of duplicates and to the naive detector, which compares all
-//! bytes. As long as the index of the table evicted no entry of the window, both must give the same results, also if the
-//! table is divided into shards.
+//! bytes. As long as the index of the table evicted no entry of the window, both must give the same results, also if
+//! the table is divided into shards.
 //!
 //! ```text
 //! settings: classes u8 · window u8 · repeat window u8 · flags u8
