@@ -11,7 +11,7 @@
 //! must be stopped together: frames that the group assigns to a stopped source have no reader.
 //!
 //! The kernel makes the timestamp of a frame when it passes the frame to its protocols. If the NIC is set to timestamp
-//! every received frame, its timestamps are used instead, converted to system time ([`crate::nic_time`]). The status of
+//! every received frame, its timestamps are used instead, converted to system time ([`crate::NicTime`]). The status of
 //! each frame says which of the two made its timestamp. This source does not set the NIC to timestamp frames
 //! (`SIOCSHWTSTAMP`): the setting belongs to the whole interface, a PTP daemon on the host depends on it, and some
 //! drivers restart the NIC when it changes.

@@ -43,7 +43,7 @@ pub struct Cusum {
     pub sum: f32,
     /// Number of values since the sum was last 0.
     pub run: u32,
-    /// Number of these values whose score is above the reference value by the factor [`ABOVE`].
+    /// Number of these values whose score is above the reference value by the factor `ABOVE`.
     pub above: u32,
 }
 

@@ -184,7 +184,7 @@ pub fn objects(
     Ok(())
 }
 
-/// The header line of [`csv`].
+/// The header line of [`csv()`].
 pub fn csv_header(report: &Aggregation, is_of_periods: bool, out: &mut impl Write) -> Result<(), Failure> {
     let period = ["from", "to"].into_iter().filter(|_| is_of_periods).map(str::to_owned);
     let fields = report.fields.iter().flat_map(|f| f.columns()).map(|&name| name.to_owned());
