@@ -5,7 +5,6 @@ use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
 use crate::report::{ClockReport, Counts, ListenerReport, QueueReport, Report};
 use crate::retention_report::RetentionHandle;
-use crate::timestamp_warnings;
 use crate::worker_links::WorkerStatus;
 use base::units::show_count;
 use base::{Cause, Tally, TimestampMethod};
@@ -140,10 +139,11 @@ impl Observer {
                     missed,
                 });
             }
-            for warning in &status.warnings {
-                // All queues report a step of the system clock; the warning is shown once.
-                if !timestamp_warnings::is_clock_step(warning) || !warnings.contains(warning) {
-                    warnings.push(warning.clone());
+            warnings.extend(status.warnings.iter().cloned());
+            for step in &status.clock_steps {
+                // All queues report the step; the warning is shown once.
+                if !warnings.contains(step) {
+                    warnings.push(step.clone());
                 }
             }
             if let Some(recording) = &q.recording {

@@ -6,9 +6,6 @@ use timestamping::TimestampSetting;
 /// The largest number of warnings about clock steps; later steps are only counted.
 pub const STEP_WARNINGS_MAX: u64 = 8;
 
-/// The begin of the warning about a step of the system clock.
-const CLOCK_STEP: &str = "the system clock was set";
-
 /// The warnings about conditions that were found when the source was opened.
 pub fn on_opening(info: &SourceInfo, setting: TimestampSetting) -> Vec<String> {
     let SourceInfo { name, queue, timestamp_fallback, timestamp_warning, .. } = info;
@@ -43,12 +40,7 @@ pub fn clock_step(number: u64, nanos: i64) -> String {
     let direction = if nanos < 0 { "back" } else { "forward" };
     let seconds = nanos.unsigned_abs() as f64 / 1e9;
     let end = if number == STEP_WARNINGS_MAX { "; further steps are only counted" } else { "" };
-    format!("{CLOCK_STEP} {direction} by {seconds:.3} s; the packets that follow have the new time{end}")
-}
-
-/// True if the text is a warning about a step of the system clock.
-pub fn is_clock_step(warning: &str) -> bool {
-    warning.starts_with(CLOCK_STEP)
+    format!("the system clock was set {direction} by {seconds:.3} s; the packets that follow have the new time{end}")
 }
 
 #[cfg(test)]

@@ -390,7 +390,7 @@ impl Worker {
             self.producer.note(Note::ClockStep, steps - self.steps);
             let nanos = self.clock.last_step_nanos();
             if steps <= STEP_WARNINGS_MAX {
-                self.warn(clock_step(steps, nanos));
+                self.status().clock_steps.push(clock_step(steps, nanos));
             }
             self.last = Timestamp::ZERO;
             if let Some(batch) = &mut self.batch_clock {

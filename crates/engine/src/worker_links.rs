@@ -58,6 +58,8 @@ pub struct WorkerStatus {
     pub program: QueueOutcomes,
     /// The warnings of this thread, in order.
     pub warnings: Vec<String>,
+    /// The warnings about steps of the system clock, which are equal in all threads.
+    pub clock_steps: Vec<String>,
     /// The faults that this thread has found.
     pub faults: Vec<String>,
 }

@@ -379,19 +379,24 @@ fn flow_counter_counts_packets_until_the_flow_expires() {
     assert!(counts.one > 10_000 && opened > flows.len(), "{counts:?}, {opened} flows of {}", flows.len());
 }
 
+/// The number of the first rule of `twin.ng` and `twin-inverse.ng` that the packet matches.
+fn twin_rule(ip: &Ip) -> Option<usize> {
+    let host = |net, bits| inside(ip.src, net, bits) || inside(ip.dst, net, bits);
+    let port = |low, high| ip.ports().is_some_and(|p| p.iter().any(|p| (low..=high).contains(p)));
+    let rules = [
+        (host([10, 1, 0, 0], 16) || host([10, 2, 0, 0], 16)) && port(5000, 5999),
+        host([10, 3, 0, 0], 16) && (port(80, 80) || port(443, 443)),
+        port(53, 53),
+    ];
+    rules.iter().position(|matches| *matches)
+}
+
 #[test]
 fn twin_delivers_to_the_class_of_the_first_matching_rule() {
     let (mut counts, mut fragment_targets) = ([0; 4], FragmentTargets::default());
     check("twin_delivers_to_the_class_of_the_first_matching_rule", "twin.ng", |k| {
         let Some(ip) = ip(k) else { return To::None.into() };
-        let host = |net, bits| inside(ip.src, net, bits) || inside(ip.dst, net, bits);
-        let port = |low, high| ip.ports().is_some_and(|p| p.iter().any(|p| (low..=high).contains(p)));
-        let rules = [
-            (host([10, 1, 0, 0], 16) || host([10, 2, 0, 0], 16)) && port(5000, 5999),
-            host([10, 3, 0, 0], 16) && (port(80, 80) || port(443, 443)),
-            port(53, 53),
-        ];
-        let first = rules.iter().position(|matches| *matches);
+        let first = twin_rule(ip);
         counts[first.unwrap_or(3)] += 1;
         first.map_or_else(|| fragment_targets.target(k, To::One(ip.flow())), |worker| To::All(8 << worker)).into()
     });
@@ -437,14 +442,7 @@ fn twin_inverse_removes_copies_and_sends_the_packets_to_the_server_of_the_first_
             return To::None.into();
         }
         let Some(ip) = ip(k) else { return To::None.into() };
-        let host = |net, bits| inside(ip.src, net, bits) || inside(ip.dst, net, bits);
-        let port = |low, high| ip.ports().is_some_and(|p| p.iter().any(|p| (low..=high).contains(p)));
-        let rules = [
-            (host([10, 1, 0, 0], 16) || host([10, 2, 0, 0], 16)) && port(5000, 5999),
-            host([10, 3, 0, 0], 16) && (port(80, 80) || port(443, 443)),
-            port(53, 53),
-        ];
-        let first = rules.iter().position(|matches| *matches);
+        let first = twin_rule(ip);
         counts[first.unwrap_or(3)] += 1;
         match first {
             Some(server) => Expected { out: vec![["eth2", "eth3", "eth4"][server]], ..To::None.into() },
